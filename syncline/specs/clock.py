@@ -81,13 +81,15 @@ class ClockSpec(Spec):
         """
         lines = []
         if self.bucket_size != BUCKET_BYTES:
+            # ``in_backward`` is a field of methods that can be set to send during the backward pass.
+            send_in_backward = [m.sends_in_backward or getattr(m, "in_backward", False) for m in methods]
             if self.overlap != "ddp":
                 lines.append(f"bucket_size has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
-            elif not any(method.sends_in_backward or getattr(method, "in_backward", False) for method in methods):
+            elif not any(send_in_backward):
                 lines.append("bucket_size has no effect, as nothing is sent during the backward pass")
         if self.protocol != "eager":
-            run_by_library = [all_by_library(self.algorithm_on(network), network) for network in networks]
-            if all(run_by_library):
+            are_run_by_library = [all_by_library(self.algorithm_on(network), network) for network in networks]
+            if all(are_run_by_library):
                 subject = f"protocol {self.protocol} has no effect on what gloo and NCCL run"
                 lines.append(f"{subject}, which have protocols of their own")
         if self.overlap == "async" and trains:

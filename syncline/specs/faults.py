@@ -117,7 +117,7 @@ def sends_only_means(method: MethodBase) -> bool:
 
 
 class FaultsSpec(Spec):
-    """Faults of a training. The first seed draws them, the same for every method and network."""
+    """Faults of a training. The training's first seed draws them, the same for every method and network."""
 
     stragglers: StragglersSpec = StragglersSpec()
     slow_links: tuple[SlowLinkSpec, ...] = ()
@@ -137,7 +137,8 @@ class FaultsSpec(Spec):
         for i, absence in enumerate(self.absences):
             check_number(f"absences.{i}.worker", absence.worker, count=workers)
             check_number(f"absences.{i}.first_step", absence.first_step, count=steps)
-        for step in sorted({absence.first_step for absence in self.absences}):  # the steps with the fewest workers
+        # The number of absent workers is largest at a step in which an absence begins.
+        for step in sorted({absence.first_step for absence in self.absences}):
             absent_workers = {absence.worker for absence in self.absences if absence.covers(step)}
             if len(absent_workers) == workers:
                 self.refuse_absences(f"a worker present in step {step}")
@@ -147,7 +148,7 @@ class FaultsSpec(Spec):
 
         Args:
             expected: accepted value, for the error line.
-            error: function that makes the exception from the path, the value and ``expected``.
+            error: function that makes the exception from path, value and ``expected``; a command passes `SpecError`.
         """
         if self.absences:
             raise error("faults.absences", [absence.model_dump() for absence in self.absences], expected)
@@ -210,9 +211,14 @@ class OutageSpec(Spec):
         return self
 
     def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
-        """Return the first rank of the outage, and the rank after its last, for these workers of a node and a site."""
+        """Return the first rank of the outage, and the rank after its last; ranks of a unit are consecutive.
+
+        Args:
+            node_workers: number of workers of a node.
+            site_workers: number of workers of a site.
+        """
         for number, unit_workers in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers)):
-            if number is not None:  # ranks of a unit are consecutive
+            if number is not None:
                 return number * unit_workers, (number + 1) * unit_workers
         raise AssertionError("an outage has a worker, a node or a site")
 

@@ -98,24 +98,29 @@ def is_below(path: str, above: str) -> bool:
     return path.startswith(f"{above}.")
 
 
-def is_in(path: str, other: str) -> bool:
+def is_at_or_below(path: str, other: str) -> bool:
     """Return whether a field is another one or lies inside it."""
     return path == other or is_below(path, other)
 
 
-def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
-    """Return an error of a spec in terms of the grid that caused it; if no grid did, with the configuration.
+def error_of_grid(
+    error: SpecError, possible_causes: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]
+) -> SpecError:
+    """Return an error of a configuration's spec as an error of the grid that caused it.
+
+    If no grid did, the error gets the values of the configuration.
 
     Args:
-        error: the error.
-        to_blame: grids that may have caused the error, with their values.
+        error: the error, whose path is that of a field of the spec.
+        possible_causes: grids that may have caused the error, with their values.
         settings: all grids of the configuration, with their values.
     """
-    if any(error.path == grid.origin for grid, _ in settings):
+    names_grid = any(error.path == grid.origin for grid, _ in settings)
+    if names_grid:
         return error
-    innermost_first = sorted(to_blame, key=lambda setting: setting[0].path.count("."), reverse=True)
+    innermost_first = sorted(possible_causes, key=lambda setting: setting[0].path.count("."), reverse=True)
     for grid, _ in innermost_first:
-        if is_in(error.path, grid.path):
+        if is_at_or_below(error.path, grid.path):
             return SpecError(grid.origin + error.path.removeprefix(grid.path), error.value, error.expected)
     if not settings:
         return error

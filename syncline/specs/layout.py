@@ -60,7 +60,7 @@ class LayoutSpec(Spec):
 
     @model_validator(mode="after")
     def _check_layout(self) -> LayoutSpec:
-        """Refuse ``expert`` or ``copies`` that do not divide their workers, and chunks without a pipeline."""
+        """Refuse what the cost model's `Layout` refuses, such as ``copies`` that do not divide their workers."""
         try:
             self.build()
         except SpecError as error:
@@ -86,7 +86,8 @@ class LayoutSpec(Spec):
 def layout_fields(text: str, path: str = "") -> dict[str, Any]:
     """Return the fields of a layout such as ``tensor=8,pipeline=4``, or of its YAML mapping in braces.
 
-    A text of another form is refused: by a `SpecError` if ``path`` names the field, else by a `PydanticCustomError`.
+    A text of another form is refused: by a `SpecError` if ``path`` names the field, else, for a validator of pydantic,
+    by a `PydanticCustomError`.
     """
     if text.lstrip().startswith("{"):
         from syncline.files import parse_yaml
@@ -176,10 +177,10 @@ class MemorySpec(Spec):
     counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``recomputed_layers``:
     number of the first layers of each chunk of a stage that ``recomputed`` runs again (Megatron-LM's ``block``), or
     ``fewest``, as few as let a step fit; by default all. ``layers_per_checkpoint``: consecutive recomputed layers of
-    which only the first one's input is kept (its ``uniform``). ``offloaded_layers``: number of layers of each chunk
-    whose ``selective`` activations wait in the host's memory. ``recomputed_modules``: modules of each ``selective``
-    layer that run again, by Megatron-LM's names. ``micro_batches``: number of micro-batches of a step; by default the
-    smallest number that fits. ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``,
+    which only the first one's input is kept (Megatron-LM's ``uniform``). ``offloaded_layers``: number of layers of each
+    chunk whose ``selective`` activations wait in the host's memory. ``recomputed_modules``: modules of each
+    ``selective`` layer that run again, by Megatron-LM's names. ``micro_batches``: number of micro-batches of a step; by
+    default the smallest number that fits. ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``,
     ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits). ``weights``: with ``optimizer`` and
     ``gradients``, how updated weights reach the other workers: ``prefetched`` (gathered layer by layer before their
     use), or after the update by ``gathers``, or with ``optimizer`` by ``broadcasts`` of each worker's tensors.
@@ -204,7 +205,8 @@ class MemorySpec(Spec):
         """Refuse numbers of layers beside policies for activations that they do not belong to."""
         for name in ("recomputed_layers", "layers_per_checkpoint"):
             value = getattr(self, name)
-            if value not in (None, 1) and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
+            has_effect = value not in (None, 1)
+            if has_effect and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
                 expected = "memory.activations of recomputed or auto, and no offloaded layers"
                 raise refusal(name, value, expected)
         for name in ("offloaded_layers", "recomputed_modules"):
@@ -225,10 +227,12 @@ class MemorySpec(Spec):
         if self.offloaded_layers:
             offloaded = min(layers, self.offloaded_layers)
             return (ActivationPolicy("selective", offloaded_layers=offloaded, modules=modules),)
-        counts: Sequence[int | None] = [*range(1, layers), None]  # fewest layers first; None: all layers
-        if self.recomputed_layers != "fewest":
-            counts = [self.recomputed_layers]
-        recomputed = [ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts]
+        recomputed_layers: Sequence[int | None]  # None: all layers
+        if self.recomputed_layers == "fewest":
+            recomputed_layers = [*range(1, layers), None]
+        else:
+            recomputed_layers = [self.recomputed_layers]
+        recomputed = [ActivationPolicy("recomputed", num, self.layers_per_checkpoint) for num in recomputed_layers]
         if self.activations == "auto":
             return (ActivationPolicy("selective", modules=modules), *recomputed)
         if self.activations == "recomputed":

@@ -43,16 +43,18 @@ VALIDATED = ("step-times", "clusters")
 
 def class_of_kind(kind: str) -> type[BaseModel]:
     """Return the class of the specs of a kind, including those of studies."""
-    spec_class: type[BaseModel] = (
-        import_reference(KINDS[kind], installed=True) if kind in KINDS else study_of_kind(kind).spec
-    )
+    if kind not in KINDS:
+        return study_of_kind(kind).spec
+    spec_class: type[BaseModel] = import_reference(KINDS[kind], installed=True)
     return spec_class
 
 
 def command_of_kind(kind: str) -> str:
     """Return the command that takes specs of a kind; empty text for an unknown kind."""
-    if kind in KINDS:
-        return "validate" if kind in VALIDATED else kind
+    if kind in VALIDATED:
+        return "validate"
+    if kind in KINDS:  # its command has the same name
+        return kind
     return study_of_kind(kind).command if kind in STUDIES else ""
 
 
@@ -79,14 +81,14 @@ class Override:
         if not equals or not path:
             raise SpecError("--set", text, "field.path=value, as in method.lr=0.01")
         try:
-            return cls(path, parse_yaml(value_text), f"--set {path}", value_text)
+            return cls(path, parse_yaml(value_text), origin=f"--set {path}", written=value_text)
         except ValueError:
             raise SpecError(f"--set {path}", value_text, "a value in YAML") from None
 
     @classmethod
     def option(cls, name: str, path: str, value: Any) -> Override:
         """Return the override of a command-line option that sets a field."""
-        return cls(path, value, name, value)
+        return cls(path, value, origin=name, written=value)
 
 
 Overrides = Sequence[str | Override] | Mapping[str, Any]
@@ -122,24 +124,24 @@ def load_spec(
         overrides: new values of fields: texts ``"field.path=value"``, or a mapping from paths to values; a number in a
             path indexes a list.
         *specs: classes of specs that the caller accepts; by default all classes and all studies.
-        studies_of: a command; the specs of its studies are accepted too.
+        studies_of: name of a command whose studies are accepted, too: ``run`` or ``project``.
         scale: name of one of the file's ``scales``; its fields are set before ``overrides``.
     """
     fields = with_overrides(read_fields(source, scale), overrides)
     kind = str(fields.get("kind"))
-    accepted = {kind_of_model(spec): spec for spec in specs}
-    names = list(accepted or KINDS)
+    accepted_classes = {kind_of_model(spec): spec for spec in specs}
+    accepted_kinds = list(accepted_classes or KINDS)
 
     def accepts_study(study_kind: str) -> bool:
         return not specs or study_of_kind(study_kind).command == studies_of
 
-    is_accepted = kind in names or (kind in STUDIES and accepts_study(kind))
+    is_accepted = kind in accepted_kinds or (kind in STUDIES and accepts_study(kind))
     if not isinstance(fields.get("kind"), str) or not is_accepted:
-        studies = [name for name in STUDIES.names() if accepts_study(name)]
+        accepted_kinds += [study_kind for study_kind in STUDIES.names() if accepts_study(study_kind)]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else replication_hint()
-        raise SpecError("kind", fields.get("kind"), one_of([*names, *studies], kind) + hint)
-    return validate(accepted.get(kind) or class_of_kind(kind), fields)  # type: ignore[return-value]
+        raise SpecError("kind", fields.get("kind"), one_of(accepted_kinds, kind) + hint)
+    return validate(accepted_classes.get(kind) or class_of_kind(kind), fields)  # type: ignore[return-value]
 
 
 def read_fields(source: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
@@ -176,9 +178,9 @@ def _read_file(name_or_path: str | Path) -> dict[str, Any]:
         raise SynclineError(f"spec: {path} is not YAML: {error}") from None
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # a stream can be read only once
 def _read_stream(stream: TextIO) -> str:
-    """Return the text of a stream; later calls return the cached text, because a stream can be read only once."""
+    """Return the text of a stream, also if it was read before."""
     try:
         return stream.read()
     except UnicodeDecodeError as error:
@@ -233,7 +235,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
-    """Set one field in place; a method's or GPU's name on the path is first replaced by the fields that it stands for.
+    """Set one field in place; names on the path are first replaced by the fields that they stand for.
 
     Args:
         fields: fields of the spec, which change.
@@ -244,27 +246,33 @@ def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, writt
     """
     *parents, last = path.split(".")
     container: Any = fields
-    for depth, part in enumerate(parents):
+    for depth, part in enumerate(parents, start=1):
         key = _key_or_index(container, part, option)
         child = container.setdefault(key, {}) if isinstance(container, dict) else container[key]
-        if path.startswith("compute.") and isinstance(child, str | int | float):
-            child = fields_from_shorthand(child)
-        elif isinstance(child, str):
-            # A method's name, in ``method`` or ``methods.0``, is short for all its fields; any other name is a kind.
-            is_method = parents[: depth + 1] == ["method"] or (parents[0] == "methods" and depth == 1)
-            child = named(child, option) if is_method else {"kind": child}
-        elif isinstance(child, BaseModel):  # an object of Python, such as a method
-            child = dict(child)
-        elif isinstance(child, tuple):
-            child = list(child)
-        elif is_dataclass(child) and not isinstance(child, type) and depth == len(parents) - 1:
+        if depth == len(parents) and is_dataclass(child) and not isinstance(child, type):
             container[key] = _replace_field(child, last, value, option)
             return
+        child = _as_fields(child, parents[:depth], option)
         if not isinstance(child, dict | list):
             raise SpecError(option, written, f"a path of fields, and {part!r} is a plain value")
         container[key] = child
         container = child
     container[_key_or_index(container, last, option)] = value
+
+
+def _as_fields(value: Any, path: list[str], option: str) -> Any:
+    """Return the value at a path as a mapping or a list, in which a field can be set; other values unchanged."""
+    if path == ["compute"] and isinstance(value, str | int | float):
+        return fields_from_shorthand(value)
+    if isinstance(value, str):
+        field = path[-2] if len(path) > 1 and path[-1].isdecimal() else path[-1]  # of methods.0 the list
+        if field in ("method", "methods"):
+            return named(value, option)
+        is_preset = field in ("hardware", "network", "networks")
+        return {"preset" if is_preset else "kind": value}
+    if isinstance(value, BaseModel):  # an object of Python, such as a method
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _replace_field(instance: Any, field: str, value: Any, option: str) -> Any:

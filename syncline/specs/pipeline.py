@@ -198,9 +198,7 @@ class PipelineSpec(Experiment):
         check_distinct("networks", [network.name for network in self.networks])
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "none without the schedule 'interleaved', whose chunks it counts")
-        if self.max_in_flight is not None and not any(
-            kind.takes_limits for kind in kinds
-        ):  # on micro-batches in flight
+        if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
             expected = f"none without one of the schedules {', '.join(limited_schedules())}"
             raise refusal("max_in_flight", self.max_in_flight, expected)
         chunks = max(self.chunks_of(name) for name in self.schedules)
@@ -298,7 +296,7 @@ class PipelineSpec(Experiment):
         return [float(bytes_per_weight * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
     def stored_activation_bytes(self, chunks: int = 1) -> list[float] | None:
-        """Return the bytes of a micro-batch's activations in one chunk of each stage, ``(K,)``; None without a model."""
+        """Return the bytes of a micro-batch's activations in a chunk of each stage, ``(K,)``; None without a model."""
         if self.model is None or self.tokens_per_microbatch is None:
             return None
         bytes_of_all_chunks = stage_activation_bytes(

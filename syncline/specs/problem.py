@@ -49,7 +49,8 @@ def _parse_problem(value: Any) -> Any:
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, value)}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if specs_are_data() and (kind == PYTHON or is_reference(kind)):  # results are read without running code
+    is_user_code = kind == PYTHON or is_reference(kind)
+    if is_user_code and specs_are_data():  # results are read without running code
         problem_name = fields.get("name") if kind == PYTHON else kind
         return UnavailableProblem(str(fields.get("target") or problem_name))
     if kind == PYTHON:
@@ -57,20 +58,21 @@ def _parse_problem(value: Any) -> Any:
     if not isinstance(kind, str):
         raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], kind))
     try:
-        problem = PROBLEMS.get(kind, "kind")
+        problem_class = PROBLEMS.get(kind, "kind")
     except SpecError as error:
         raise refusal("kind", kind, error.expected) from None
-    if not (isinstance(problem, type) and dataclasses.is_dataclass(problem) and hasattr(problem, "build")):
+    is_class = isinstance(problem_class, type)
+    if not (is_class and dataclasses.is_dataclass(problem_class) and hasattr(problem_class, "build")):
         expected = "a dataclass with a name and a method build(rows)"
-        if callable(problem) and not isinstance(problem, type):
+        if callable(problem_class) and not is_class:
             expected += f"; for a function that returns one, kind: {PYTHON} and target: {kind}"
         raise refusal("kind", kind, expected)
-    field_names = [field.name for field in dataclasses.fields(problem)]
+    field_names = [field.name for field in dataclasses.fields(problem_class)]
     for field, field_value in fields.items():
         if field not in field_names:
             raise refusal(field, field_value, "no such field here, but " + one_of(["kind", *field_names], field))
     try:
-        return TypeAdapter(problem).validate_python(fields)
+        return TypeAdapter(problem_class).validate_python(fields)
     except SpecError as error:
         raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
 
@@ -81,9 +83,9 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
 
     arguments = dict(fields)
     target = arguments.pop("target", None)
-    if target is None and list(arguments) == ["name"]:  # what `_dump_problem` writes of an object of Python
-        return UnavailableProblem(str(arguments["name"]))
     if target is None:
+        if list(arguments) == ["name"]:  # what `_dump_problem` writes of an object of Python
+            return UnavailableProblem(str(arguments["name"]))
         raise refusal("target", None, "module:function of a function that returns a problem")
     try:
         problem = call_reference(target, arguments)
@@ -104,10 +106,11 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     """
     from syncline.problems import PROBLEMS
 
-    spec_fields = getattr(problem, _SPEC_FIELDS, None)
+    spec_fields = getattr(problem, _SPEC_FIELDS, None)  # see `_problem_of_call`
     if spec_fields is not None:
         return dict(spec_fields)
-    problem_class, name_alone = type(problem), {"kind": PYTHON, "target": None, "name": problem.name}
+    problem_class = type(problem)
+    name_alone = {"kind": PYTHON, "target": None, "name": problem.name}
     if not dataclasses.is_dataclass(problem_class) or problem_class is UnavailableProblem:
         return name_alone
     for field in dataclasses.fields(problem_class):
@@ -120,7 +123,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
 def check_available(problem: Any) -> None:
     """Refuse a problem of which only the name is left, before a training starts."""
     if isinstance(problem, UnavailableProblem):
-        problem.build()
+        problem.build()  # raises
 
 
 def _is_yaml_value(value: Any) -> bool:

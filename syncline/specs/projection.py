@@ -73,9 +73,9 @@ class ProjectSpec(ClockSpec, Experiment):
         if self.tokens_per_worker is not None:
             return self.tokens_per_worker
         workers_per_sequence = self.layout.build().workers // self.layout.data
-        # In tokens. A small share is raised, so that the workers of a sequence have a whole one.
-        share = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
-        return max(share, math.ceil(self.model.sequence / workers_per_sequence))
+        share_tokens = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
+        # The workers that compute a sequence together have at least a whole one.
+        return max(share_tokens, math.ceil(self.model.sequence / workers_per_sequence))
 
     @property
     def width(self) -> int | None:
@@ -112,31 +112,33 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def flops_per_token(self) -> float:
-        """Return the FLOPs per token, forward and backward; frozen weights have no products for their gradients."""
+        """Return the FLOPs per token, forward and backward.
+
+        A product takes 2 FLOPs per parameter and token. A parameter has a forward product, one for the gradient of its
+        inputs, and one for its own gradient. Frozen weights lack the third one; adapters have all three.
+        """
         model = self.model
         if self.adapters is None or not isinstance(model, ModelShape):
             return model.flops_per_token
-        trained_tensors = self.adapters.trained_tensors(model.tensors)
-        trained = sum(tensor.elements for tensor in trained_tensors)
-        trained_of_experts = sum(tensor.elements for tensor in trained_tensors if ".expert_" in tensor.name)
-        idle_share = 1 - model.experts_per_token / model.experts  # experts that a token does not use
-        trained_per_token = trained - trained_of_experts * idle_share
-        # A parameter takes 2 FLOPs per token for each of its forward product and its two gradient products. Frozen
-        # weights have no gradient of their own; adapters have all three.
-        return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * trained_per_token
+        adapter_tensors = self.adapters.trained_tensors(model.tensors)
+        parameters = sum(tensor.elements for tensor in adapter_tensors)
+        expert_parameters = sum(tensor.elements for tensor in adapter_tensors if ".expert_" in tensor.name)
+        idle_share = 1 - model.experts_per_token / model.experts  # of the experts, which a token does not use
+        parameters_per_token = parameters - expert_parameters * idle_share
+        return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * parameters_per_token
 
     @property
     def activation_storage(self) -> Storage:
         """Return the way in which the training's software stores activations."""
-        bytes_per_number = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
+        memory_precision = self.memory.memory_precision(self.number_format)
         is_fused = self.compute.kernels.compiled
         # Transformer Engine, whose kernels are fused, keeps the inputs of products in 8 bits.
         operand_bytes = 1 if self.product_format in EIGHT_BITS and is_fused else None
-        return Storage(bytes_per_number, operand_bytes, fused=is_fused)
+        return Storage(MODEL_BYTES[memory_precision], operand_bytes, fused=is_fused)
 
     @property
     def kernel_experts(self) -> int | None:
-        """Return the experts of a transformer whose kernels are added up; None if they are not."""
+        """Return the number of experts of a model whose step is a sum of kernels; None for other models."""
         return self.model.experts if isinstance(self.model, ModelShape) and self.priced_by_kernels else None
 
     @property
@@ -170,25 +172,27 @@ class ProjectSpec(ClockSpec, Experiment):
 
     def warnings(self) -> list[str]:
         """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
-        fields = {"slow_workers", "pauses", "start_offsets"}
-        ignored = [f"compute.{field}" for field in self.compute.model_dump(include=fields, exclude_defaults=True)]
-        ignored += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
-        lines = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in ignored]
-        clock = self.clock_warnings(self.methods, self.networks, trains=False)
+        lines = self.compute.warnings() + self.clock_warnings(self.methods, self.networks, trains=False)
+        disturbances = {"slow_workers", "pauses", "start_offsets"}
+        set_disturbances = self.compute.model_dump(include=disturbances, exclude_defaults=True)
+        ignored_fields = [f"compute.{field}" for field in set_disturbances]
+        ignored_fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
+        lines += [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in ignored_fields]
         if self.placement != "given" and not any(isinstance(network, Matrix) for network in self.networks):
             lines.append("placement has no effect without a matrix, whose places differ")
-        return self.compute.warnings() + clock + lines + self._uncounted_update_warnings()
+        return lines + self._uncounted_update_warnings()
 
     def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
-        is_measured = self.compute.seconds is not None or self.compute.batch_times is not None  # with the update
-        is_timed = self.compute.optimizer_time or self.compute.prices_updates
-        if is_measured or is_timed or self.layout.build().workers > 1:
+        # The seconds of a step that the spec states include the update.
+        has_step_s = self.compute.seconds is not None or self.compute.batch_times is not None
+        has_update_s = self.compute.optimizer_time or self.compute.prices_updates
+        if has_step_s or has_update_s or self.layout.build().workers > 1:
             return []
         flops = self.model.flops_per_token * self.worker_tokens
         large_shares = []
         for method in self.methods:
-            # In a step of 1 s, the seconds of the update are its share of the step.
+            # In a step of 1 s, the seconds of an update are its share of the step.
             share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, step_s=1.0, flops=flops, workload_name="")
             if share >= SMALLEST_SHARE:
                 large_shares.append(f"{share:.0%} ({method.name})")

@@ -55,12 +55,14 @@ class StagesSpec(Spec):
                 raise refusal(path, shown_value, "none with pipeline, whose stages do not wait for each other")
         disturbances = {"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"}
         set_disturbances = training.compute.model_dump(include=disturbances, exclude_defaults=True)
-        for name, value in set_disturbances.items():  # if any is set, the error names the first
-            raise refusal(f"compute.{name}", value, "none with pipeline, whose stages always take the same time")
+        if set_disturbances:
+            name, *_ = set_disturbances
+            expected = "none with pipeline, whose stages always take the same time"
+            raise refusal(f"compute.{name}", set_disturbances[name], expected)
         if training.compute.optimizer_time:
             expected = "none with pipeline, which counts the products of updates itself"
             raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
-        if self.backward_weights != "stashed":
+        if self.backward_weights != "stashed":  # stages then train by simulated events, in torch's plainest form
             for path, required in (("dtype", "float32"), ("execution", "eager"), ("autocast", "none")):
                 if getattr(training, path) != required:
                     expected = f"{required} where backward_weights are {self.backward_weights}"

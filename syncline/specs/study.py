@@ -35,9 +35,9 @@ class Piece(NamedTuple):
     """A part of a study's work that runs in its own process, in parallel with other parts.
 
     Attributes:
-        length: total of its progress, in steps or votes.
-        call: function of a `Report`; it returns the records of the piece, in any order. After Ctrl-C
-            (``KeyboardInterrupt`` from the report) it returns no records, or those of completed work.
+        length: progress at its end, in the unit that it reports: steps of training, or votes.
+        call: function that does the work and calls the given `Report`; it returns the records of the piece, in any
+            order. If the report raises ``KeyboardInterrupt``, after Ctrl-C, it returns those of completed work.
     """
 
     length: int
@@ -86,7 +86,7 @@ class Study:
         return "run" if self.pieces else "project"
 
     def records(self, spec: Experiment, report: Report = lambda done: None) -> list[Record]:
-        """Return the records of all pieces, computed sequentially in this process; ``run_study`` writes a folder."""
+        """Return the records of all pieces, computed sequentially in this process, without a folder of results."""
         records: list[Record] = []
         if self.pieces is not None:
             for piece in self.pieces(spec):
@@ -107,7 +107,12 @@ def register_study(study: Study) -> Study:
 
 
 def study_of_kind(kind: str) -> Study:
-    """Return the study of this kind, or raise a `SynclineError` if a package's entry point of this name is no study."""
+    """Return the study of this kind.
+
+    Raises:
+        SpecError: there is no study of this kind.
+        SynclineError: an installed package registers something else under this kind.
+    """
     study = STUDIES.get(kind, "kind")
     if not isinstance(study, Study) or study.kind != kind:
         raise SynclineError(f"kind: {kind!r} of the entry points {STUDIES.group} is no Study of that kind: {study!r}")

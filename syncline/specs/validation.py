@@ -33,11 +33,11 @@ class NodeSpec(Spec):
 class StepTimesSpec(Experiment):
     """A validation of `syncline.costmodel.layouts.transformer_time` on measured step times of GPTs on GPUs.
 
-    One of ``folds`` parts of the single-node points calibrates the constants, which then predict the rest. A hash of
-    its configuration assigns a point to a part, so that neither order nor choice matters. With ``constants`` there is
-    no calibration, and the same points are predicted with them. ``repeats`` random parts of the same size show how
-    much the result depends on chance. Two inputs are not fitted: the all-reduces measured on ``hardware``, which time
-    sums of more bytes than the calibration had, and ``node``, for messages between nodes.
+    The single-node points are divided into ``folds`` parts; part number ``fold`` calibrates the constants, which then
+    predict the rest. A hash of its configuration assigns a point to a part, so that neither order nor choice matters.
+    With ``constants`` there is no calibration, and these predict the rest. ``repeats`` random parts of the same size
+    show how much the result depends on chance. Two inputs are not fitted: the all-reduces measured on ``hardware``,
+    which time sums of more bytes than the calibration had, and ``node``, for messages between nodes.
     """
 
     kind: Literal["step-times"]
@@ -54,7 +54,7 @@ class StepTimesSpec(Experiment):
 
     @model_validator(mode="after")
     def _check_fold_and_hardware(self) -> StepTimesSpec:
-        """Refuse a number of the calibrating part that is out of range, and hardware of unknown memory."""
+        """Refuse a ``fold`` that is out of range, and hardware of unknown memory."""
         if self.fold >= self.folds:
             raise refusal("fold", self.fold, f"a number from 0 to {self.folds - 1}")
         if self.hardware.memory_bytes is None:

@@ -105,6 +105,7 @@ def digits(*overrides):
         ("methods.3.label=mine", lambda s: s.methods[3].name == "mine" and isinstance(s.methods[3], MTDAOSpec)),
         ("methods.0=mt-dao-adopt", lambda s: s.methods[0].base == "adopt"),
         ("methods.0={kind: local, lr: 1, rule: adopt}", lambda s: s.methods[0] == LocalSpec(lr=1, rule=AdoptRule())),
+        ("networks.2.latency=5 ms", lambda s: (s.networks[2].latency_s, s.networks[2].name) == (5e-3, "wan")),
         ("description=a = b", lambda s: s.description == "a = b"),
     ],
 )  # fmt: skip
@@ -116,6 +117,11 @@ def test_an_override_changes_its_field(override, read):
 
 def test_of_two_overrides_the_later_counts():
     assert digits("steps=600", "steps=700").steps == 700
+
+
+def test_an_override_changes_a_field_of_named_hardware():
+    spec = digits("compute={hardware: a100}", "compute.hardware.mfu=0.3")
+    assert spec.compute.hardware.name == "a100" and spec.compute.hardware.mfu == 0.3
 
 
 def test_an_override_can_name_a_method_where_the_spec_has_fields():

@@ -33,7 +33,7 @@ from syncline.planner.projection.projections import (
 )
 from syncline.questions.projections import Project
 from syncline.specs import Experiment, Override, ProjectSpec, load_spec, study_of
-from syncline.specs.grid import Grid, blamed
+from syncline.specs.grid import Grid, error_of_grid
 
 ROWS_AT_A_TIME = 1 << 17
 """Number of rows that are in memory while a file is written."""
@@ -140,7 +140,7 @@ class ProjectedGrid:
         try:
             spec = load_spec(dict(self.spec), overrides, ProjectSpec)
         except SpecError as error:
-            raise blamed(error, values, values) from None
+            raise error_of_grid(error, values, values) from None
         for grid, value in values:
             if grid.path == "sequence":
                 return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.origin)})

@@ -15,7 +15,7 @@ from syncline.errors import SpecError, one_of
 from syncline.runs.training.limits import check_training
 from syncline.specs import CompareSpec, Override, RunSpec
 from syncline.specs.experiment import MOST_SEEDS
-from syncline.specs.grid import Grid, blamed, is_below, is_in
+from syncline.specs.grid import Grid, error_of_grid, is_at_or_below, is_below
 from syncline.specs.load import load_spec, read_fields, with_overrides
 
 MOST_CONFIGURATIONS = 1_000_000
@@ -48,6 +48,7 @@ class SweptSpec:
         overrides: single values that replace fields, as ``--set`` gives them.
         grids: of a spec of kind ``compare`` the grids of its methods and of its networks, except for a field that
             another grid or an override sets.
+        name: name of the spec.
     """
 
     fields: dict[str, Any]
@@ -79,24 +80,24 @@ class SweptSpec:
             name = "sweep"
         if fields.get("kind") == "run":
             return cls(fields, list(overrides), name=name)
-        if fields.get("kind") != "compare":  # neither kind, so that this raises an error, which names the cause
-            load_spec(fields, overrides, RunSpec, CompareSpec)
+        if fields.get("kind") != "compare":
+            load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the accepted kinds
         run_overrides = [override for override in overrides if override.path.split(".")[0] in ("method", "network")]
         compare_overrides = [override for override in overrides if override not in run_overrides]
         compare_spec = load_spec(fields, compare_overrides, CompareSpec)
         fields = with_overrides(fields, compare_overrides)
         method_names = tuple(method.name for method in compare_spec.methods)
         network_names = tuple(network.name for network in compare_spec.networks)
-        default_grids = [
+        comparison_grids = [
             Grid("method", tuple(fields["methods"]), origin="methods", shown=method_names),
             Grid("network", tuple(fields["networks"]), origin="networks", shown=network_names),
         ]
-        for field_name in ("methods", "networks", "target_loss"):
+        for field_name in ("methods", "networks", "target_loss"):  # which a run does not have
             fields.pop(field_name, None)
-        unset_grids = tuple(grid for grid in default_grids if grid.path not in paths)
-        return cls(fields | {"kind": "run"}, run_overrides, unset_grids, name)
+        remaining_grids = tuple(grid for grid in comparison_grids if grid.path not in paths)
+        return cls(fields | {"kind": "run"}, run_overrides, remaining_grids, name)
 
-    def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
+    def spec_with(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid, and with ``seeds`` unless that is None.
 
         Values are set in this order: overrides, values of the grids, overrides of fields inside a grid's value, seeds.
@@ -105,34 +106,34 @@ class SweptSpec:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
         overrides: list[Override] = []
-        inside_grids: list[Override] = []  # overrides of fields inside a grid's value
+        overrides_inside: list[Override] = []  # of fields inside a grid's value
         for override in self.overrides:
             is_inside = any(is_below(override.path, grid.path) for grid, _ in settings)
             if is_inside:
-                inside_grids.append(override)
+                overrides_inside.append(override)
             else:
                 overrides.append(override)
         for grid, value in sorted(settings, key=lambda setting: setting[0].path.count(".")):  # outer fields first
             overrides.append(Override(grid.path, value, grid.origin, written=value))
-        overrides += inside_grids
+        overrides += overrides_inside
         if seeds is not None:
             overrides.append(Override("seeds", list(seeds), origin="--seeds", written=list(seeds)))
         try:
             spec = load_spec(self.fields, overrides, RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
-            # An override inside a grid's value is itself the cause.
-            causes = [] if any(is_in(error.path, override.path) for override in inside_grids) else settings
-            raise blamed(error, causes, settings) from None
+            is_of_override = any(is_at_or_below(error.path, override.path) for override in overrides_inside)
+            possible_causes = [] if is_of_override else settings  # no grid has caused an override's error
+            raise error_of_grid(error, possible_causes, settings) from None
         return spec
 
     def refuse_field_set_twice(self, grids: Sequence[Grid]) -> None:
         """Refuse two grids, or a grid and an override, that set the same field."""
-        set_fields: set[tuple[str, str]] = set()  # method (empty for all methods) and path
-        for grid in grids:
-            if (grid.method, grid.path) in set_fields or ("", grid.path) in set_fields:
-                raise SpecError(grid.origin, grid.path, "each field once")
-            set_fields.add((grid.method, grid.path))
+        for index, grid in enumerate(grids):
+            for earlier_grid in grids[:index]:
+                share_a_method = grid.method == earlier_grid.method or "" in (grid.method, earlier_grid.method)
+                if grid.path == earlier_grid.path and share_a_method:
+                    raise SpecError(grid.origin, grid.path, "each field once")
         for override in self.overrides:
             if any(override.path == grid.path for grid in grids):
                 raise SpecError(
@@ -149,20 +150,22 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
         SpecError: there are too many combinations, or a grid is for a method that the grid of methods lacks.
     """
     shared_grids = [grid for grid in grids if not grid.method]
-    method_grids = [grid for grid in shared_grids if grid.path == "method"]
-    names = [str(name) for grid in method_grids for name in grid.shown]
+    methods: list[str] = []  # of the grid over methods, if there is one
+    for grid in shared_grids:
+        if grid.path == "method":
+            methods += map(str, grid.shown)
     for grid in grids:
-        if grid.method and not names:
+        if grid.method and not methods:
             raise SpecError(grid.origin, grid.method, "a grid over methods, too")
-        if grid.method and grid.method not in names:
-            raise SpecError(grid.origin, grid.method, f"{one_of(names, grid.method)}, of the grid over methods")
+        if grid.method and grid.method not in methods:
+            raise SpecError(grid.origin, grid.method, f"{one_of(methods, grid.method)}, of the grid over methods")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
     for shared_pairs in _index_product(shared_grids):
-        chosen_methods = [str(grid.shown[index]) for grid, index in shared_pairs if grid in method_grids]
-        grids_of_method = [grid for grid in grids if grid.method and grid.method in chosen_methods]
-        for method_pairs in _index_product(grids_of_method):
-            yield [*shared_pairs, *method_pairs]
+        chosen_method = [str(grid.shown[index]) for grid, index in shared_pairs if grid.path == "method"]
+        own_grids = [grid for grid in grids if grid.method and grid.method in chosen_method]
+        for own_pairs in _index_product(own_grids):
+            yield [*shared_pairs, *own_pairs]
 
 
 def _index_product(grids: Sequence[Grid]) -> Iterator[tuple[tuple[Grid, int], ...]]:
@@ -182,24 +185,25 @@ def configurations(
     base.refuse_field_set_twice(grids)
     all_configurations = []
     for number, pairs in enumerate(combinations(grids), start=first):
-        spec = base.spec([(grid, grid.values[index]) for grid, index in pairs], seeds)
-        all_configurations.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in pairs}, spec))
+        spec = base.spec_with([(grid, grid.values[index]) for grid, index in pairs], seeds)
+        shown_values = {grid.path: grid.shown[index] for grid, index in pairs}
+        all_configurations.append(Configuration(number, shown_values, spec))
     for grid in grids:
-        check_names(grid, all_configurations)
+        if grid.path in ("method", "network"):
+            _refuse_equal_names(grid, all_configurations)
     return all_configurations
 
 
-def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
+def _refuse_equal_names(grid: Grid, all_configurations: Sequence[Configuration]) -> None:
     """Refuse a grid of methods or networks, two of which would have the same name in tables."""
-    if grid.path not in ("method", "network"):
-        return
-    values_by_name: dict[str, Any] = {}
-    for configuration in candidates:
+    value_of_name: dict[str, Any] = {}
+    for configuration in all_configurations:
         name = getattr(configuration.spec, grid.path).name
         value = configuration.values[grid.path]
-        if values_by_name.setdefault(name, value) != value:
+        if name in value_of_name and value_of_name[name] != value:
             expected = f"different names; {name!r} is named twice (a method's label is its name)"
             raise SpecError(grid.origin, list(grid.shown), expected)
+        value_of_name[name] = value
 
 
 def seeds_of(value: Any) -> tuple[int, ...] | None:

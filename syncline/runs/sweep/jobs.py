@@ -61,20 +61,20 @@ def train_and_time_runs(runs: Sequence[SweptRun], on_step: Callable[[int], None]
         on_step: function that is called now and then with the number of completed steps; it may raise
             ``KeyboardInterrupt``.
     """
-    first = runs[0].spec
+    first_spec = runs[0].spec
     try:
-        trained = train_and_time.train_method(first, first.method, on_step)
+        trained = train_and_time.train_method(first_spec, first_spec.method, on_step)
     except Exception as error:
         is_about_clock = isinstance(error, SpecError) and error.path.startswith("compute")
         if len(runs) == 1 or not is_about_clock:
             return [_failure(run, error) for run in runs]
-        results: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for run in runs:  # their clocks differ, so that some of them may be trained
-            run_outcomes = train_and_time_runs([run], on_step)
-            if run_outcomes is None:
+            outcomes_of_run = train_and_time_runs([run], on_step)
+            if outcomes_of_run is None:
                 return None
-            results += run_outcomes
-        return results
+            outcomes += outcomes_of_run
+        return outcomes
     if trained.history.interrupted:
         return None
     metrics, watched = pa.concat_tables(metrics_tables([trained])), watched_columns([trained])
@@ -108,14 +108,17 @@ def _timed_outcome(run: SweptRun, trained: Trained, table_files: dict[str, bytes
 
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
-    """Return the files of a failed run; without files if memory or disk caused the failure, so that it is repeated."""
-    line = " ".join(str(error).split()) if isinstance(error, SynclineError) else error_text(error)
+    """Return the files of a failed run, with the error.
+
+    If memory or disk caused the failure, there are no files, so that a later sweep repeats the run.
+    """
+    message = " ".join(str(error).split()) if isinstance(error, SynclineError) else error_text(error)
     if is_out_of_memory(error) or isinstance(error, OSError):
-        return Outcome(run.name, error=line)
-    record: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
-    if not isinstance(error, SynclineError):
+        return Outcome(run.name, error=message)
+    record: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": message}
+    if not isinstance(error, SynclineError):  # an error of the code, and not of the user
         record["traceback"] = "".join(traceback.format_exception(error))
-    return Outcome(run.name, _spec_and_record(run, record), line)
+    return Outcome(run.name, _spec_and_record(run, record), error=message)
 
 
 def _spec_and_record(run: SweptRun, record: dict[str, Any]) -> dict[str, bytes]:
@@ -145,14 +148,14 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
             (working / name).write_bytes(content)
         write_manifest(working)
         if read_run(runs, outcome.name) is None:
-            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # left if a user has deleted files in it
+            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a folder that lacks files, as a user deleted them
             working.rename(runs / outcome.name)
             return
     if working is not None:
         shutil.rmtree(working, ignore_errors=True)
 
 
-DIED = "its process was killed, perhaps because memory ran out; fewer --jobs need less memory"
+PROCESS_DIED = "its process was killed, perhaps because memory ran out; fewer --jobs need less memory"
 
 
 Job = tuple[SweptRun, ...]
@@ -174,7 +177,7 @@ def run_jobs(
         folder: folder of the runs' folders.
         processes: number of processes; one per core if None.
     """
-    remaining = dict(enumerate(jobs))
+    remaining = dict(enumerate(jobs))  # by index
     while remaining and not progress.stopped:
         calls = [partial(_run_job, index, job, folder, progress) for index, job in remaining.items()]
         problems = [job[0].spec.problem for job in remaining.values()]
@@ -185,17 +188,21 @@ def run_jobs(
                 yield index, errors
             return
         except BrokenProcessPool:
-            running = [index for index, job in remaining.items() if _remove_unfinished(folder, job)]
-        for index in running:
+            suspects = []  # indices of jobs that were running, one of which killed its process
+            for index, job in remaining.items():
+                was_running = _remove_unfinished(folder, job)
+                if was_running:
+                    suspects.append(index)
+        for index in suspects:
             if progress.stopped:
                 return
+            job = remaining.pop(index)
             try:
-                call = partial(_run_job, index, remaining[index], folder, progress)
+                call = partial(_run_job, index, job, folder, progress)
                 yield from stoppable_results([call], jobs=2, progress=progress)  # jobs=1 would use this process
             except BrokenProcessPool:
-                _remove_unfinished(folder, remaining[index])
-                yield index, {run.name: DIED for run in remaining[index]}
-            del remaining[index]
+                _remove_unfinished(folder, job)
+                yield index, {run.name: PROCESS_DIED for run in job}
 
 
 def _run_job(index: int, job: Job, folder: Path, progress: SharedProgress) -> FinishedJob | None:
@@ -205,26 +212,26 @@ def _run_job(index: int, job: Job, folder: Path, progress: SharedProgress) -> Fi
     """
     working = begin_run(folder, job[0].name)
     try:
-        results = train_and_time_runs(job, progress.reporter(index))
-        if results is None:
+        outcomes = train_and_time_runs(job, progress.reporter(index))
+        if outcomes is None:
             return None
-        first, *others = results
+        first, *others = outcomes
         write_run(folder, first, working)
         for outcome in others:
             write_run(folder, outcome)
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return index, errors_of(results)
+    return index, errors_without_folder(outcomes)
 
 
-def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
+def errors_without_folder(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Return the errors, by name, of runs that left no folder."""
-    return {outcome.name: outcome.error for outcome in results if outcome.error and not outcome.files}
+    return {outcome.name: outcome.error for outcome in outcomes if outcome.error and not outcome.files}
 
 
 def _remove_unfinished(folder: Path, job: Job) -> bool:
-    """Remove the folders of a job that another process began and did not finish; return whether there were any."""
-    own_name = f".{job[0].name}.partial-{os.getpid()}"
+    """Remove the folders of a job that a dead process began and did not finish; return whether there were any."""
+    own_name = f".{job[0].name}.partial-{os.getpid()}"  # this process may be writing it
     leftovers = [path for path in folder.glob(f".{job[0].name}.partial-*") if path.name != own_name]
     for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
@@ -256,8 +263,8 @@ class Allowance:
             raise SpecError("--for", time_s, "a time above 0, as in 10min")
         self._remaining = math.inf if max_trainings is None else max_trainings
         self._now, self._end_s = now, math.inf if time_s is None else now() + time_s
-        self._last_start_s: float | None = None
-        self._longest_s = 0.0  # of all trainings so far
+        self._last_grant_s: float | None = None
+        self._longest_s = 0.0  # between two grants so far, which is that of the longest training
         self.spent = False
 
     def grant(self, requested: int, side_by_side: int) -> int:
@@ -270,17 +277,20 @@ class Allowance:
         if has_time_limit:  # no more than run at once, so that the time is checked again before the next ones
             now_s = self._now()
             granted = min(granted, side_by_side)
-            if self._last_start_s is not None:
-                self._longest_s = max(self._longest_s, now_s - self._last_start_s)
+            if self._last_grant_s is not None:
+                self._longest_s = max(self._longest_s, now_s - self._last_grant_s)
                 if now_s + self._longest_s > self._end_s:
                     granted = 0
-            self._last_start_s = now_s
+            self._last_grant_s = now_s
         self._remaining -= granted
         self.spent = self.spent or (requested > 0 and granted == 0)
         return granted
 
     def grant_one(self, longest_s: float) -> bool:
-        """Return whether one training may start now beside others, and count it, if it takes ``longest_s`` seconds."""
+        """Return whether one more training may start while others run, and count it.
+
+        ``longest_s``: seconds that the longest training so far took, as trainings that overlap do not show it.
+        """
         if self._now() + longest_s > self._end_s or self._remaining == 0:
             self.spent = True
             return False
@@ -294,7 +304,7 @@ POLL_S = 0.2
 PATIENCE_S = 30.0
 """Seconds to wait for a scheduler's answer."""
 
-_ONE_AT_A_TIME = threading.Lock()
+_TRAINING_LOCK = threading.Lock()
 """Lock that lets a dask worker of several threads train in one of them.
 
 Torch's threads, on which the bits of a result depend, belong to the whole process.
@@ -352,21 +362,28 @@ def _train_on_dask(job: Job) -> list[Outcome]:
     code = code_version()
     if code != job[0].code:
         raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")
-    with _ONE_AT_A_TIME:
-        results = train_and_time_runs(job)
-    assert results is not None  # no user interrupts it
-    return results
+    with _TRAINING_LOCK:
+        outcomes = train_and_time_runs(job)
+    assert outcomes is not None  # no user interrupts it
+    return outcomes
 
 
 def _write_finished_job(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """Write the result folders of a job that has ended on dask; return the error of each run without one, by name."""
+    """Write the folders of a job's runs that have ended on dask; return the errors, by name, of runs without a folder.
+
+    Args:
+        future: dask's future of the job.
+        job: the job.
+        folder: folder of the runs' folders.
+    """
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error
     if error is not None:
-        message = DIED if type(error).__name__ == "KilledWorker" else f"dask: {' '.join(str(error).split())}"
+        has_killed_workers = type(error).__name__ == "KilledWorker"  # after several attempts
+        message = PROCESS_DIED if has_killed_workers else f"dask: {' '.join(str(error).split())}"
         return {run.name: message for run in job}
-    results = future.result()
-    for outcome in results:
+    outcomes = future.result()
+    for outcome in outcomes:
         write_run(folder, outcome)
-    return errors_of(results)
+    return errors_without_folder(outcomes)

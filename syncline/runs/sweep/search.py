@@ -21,7 +21,7 @@ from syncline.specs.grid import Grid, split_method
 
 SEARCHES = ("optuna",)
 
-AT_A_TIME = 8
+TRIALS_AT_A_TIME = 8
 """Number of trials of a study that are proposed before the results of the first ones are known.
 
 They can train side by side. The number is a choice. It is the same for any number of processes, so that the trials are
@@ -41,11 +41,11 @@ class Tuned:
 
     Args:
         path: path of the field.
-        low: smallest value.
-        high: largest value.
+        low: smallest number that the search draws.
+        high: largest number that the search draws.
         origin: option or argument of the field, for errors.
         method: the only method whose field it is; empty if it is a field of all methods.
-        below_one: as for a decay rate, the search draws the distance of the field to 1, between ``low`` and ``high``.
+        below_one: whether the numbers are distances of the field to 1, as for a decay rate, and not its values.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Tuned:
     below_one: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
+        """Refuse a range that is not positive, empty or infinite, and a field that does not change the loss."""
         if not (0 < self.low < self.high < math.inf):
             raise SpecError(self.origin, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
         if self.below_one and self.high > 1:
@@ -84,7 +84,7 @@ class Tuned:
         if not (path and dots):
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
-        if low.startswith("1-") and high.startswith("1-"):
+        if low.startswith("1-") and high.startswith("1-"):  # the largest value is at the smallest distance
             smallest_distance, largest_distance = _yaml_value(high[2:]), _yaml_value(low[2:])
             distance = cls.from_ends(path, (smallest_distance, largest_distance), option, written=values_text)
             return replace(distance, below_one=True)
@@ -92,7 +92,7 @@ class Tuned:
 
     @property
     def shown(self) -> list[float]:
-        """Return the smallest and the largest value of the field."""
+        """Return the smallest and the largest value of the field, for tables."""
         return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
 
     def value(self, number: float) -> float:
@@ -106,8 +106,8 @@ class Tuned:
         Args:
             path: path of the field, with a method and a colon before it if it is the field of this method alone.
             ends: two numbers.
-            option: option or argument of the field, for errors.
-            written: text of the ends, for errors.
+            option: option of the field, for errors; by default the argument ``tune`` of a function.
+            written: text of the ends, for errors; by default ``ends``.
         """
         option = option or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
@@ -115,7 +115,7 @@ class Tuned:
             raise SpecError(option, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
         method, field = split_method(path)
         low, high = numbers
-        return cls(field, low, high, option, method)
+        return cls(field, low, high, origin=option, method=method)
 
     def number_of(self, value: Any) -> float | None:
         """Return the number that the search draws for a value of the field; None if the value is outside the range."""
@@ -164,112 +164,94 @@ class Search:
     def batches(
         self, base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, *, equal_effort: bool
     ) -> tuple[Batches, int]:
-        """Return the configurations of the search, and their number; see `searched`.
+        """Return the batches of configurations that the search proposes, and the number of all configurations.
+
+        Each combination of the grids that the loss depends on has a study of optuna, with the same number of trials.
+        The first trial of a study takes the spec's values, if they are in the ranges, so that the best trial is never
+        worse than the spec. The result of a trial is the median of the last losses over the seeds. Trials depend on
+        these results alone. Therefore a search that was stopped replays its finished runs, and then continues.
+
+        Args:
+            base: the part that all configurations share.
+            grids: fields with lists of values.
+            seeds: the seeds; the spec's if None.
+            equal_effort: refuse grids that give the methods different numbers of studies.
 
         Raises:
-            SpecError: no field is tuned, or there is no number of trials.
+            SpecError: no field is tuned, there is no number of trials, or an end of a range cannot be trained; raised
+                before any training.
+            SynclineError: optuna is not installed.
         """
         if not self.tuned:
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if self.trials is None:
             raise SpecError("--trials", None, "the number of trials for each combination of the grids")
-        return searched(
-            base, grids, self.tuned, self.trials, seeds=seeds, search=self.algorithm or "optuna",
-            equal_effort=equal_effort,
-        )  # fmt: skip
+        algorithm = self.algorithm or "optuna"
+        if algorithm not in SEARCHES:
+            raise SpecError("--search", algorithm, one_of(SEARCHES, algorithm))
+        if self.trials < 1:
+            raise SpecError("--trials", self.trials, "at least 1")
+        clock_grids = [grid for grid in grids if grid.path.split(".")[0] in CLOCK_FIELDS]
+        loss_grids = [grid for grid in grids if grid not in clock_grids]
+        # Configurations at both ends of the ranges: an error is raised here rather than after hours.
+        configurations(base, [*grids, *(field.as_grid(field.value(field.low)) for field in self.tuned)], seeds)
+        configurations(base, [*grids, *(field.as_grid(field.value(field.high)) for field in self.tuned)], seeds)
+        studies = []
+        for combination in combinations(loss_grids):
+            study_grids = [replace(_single_value(grid, index), method="") for grid, index in combination]
+            study = _Study(study_grids, self.tuned)
+            study.enqueue_spec_values(base, [_single_value(grid, 0) for grid in clock_grids])
+            studies.append(study)
+        counts = Counter(study.method for study in studies)
+        if equal_effort and len(set(counts.values())) > 1:
+            counts_text = ", ".join(f"{method} {count}" for method, count in counts.items())
+            expected = "the same number of combinations of the grids for each method, as each has its own search"
+            raise SpecError("--equal-effort", counts_text, expected)
+        num_configurations = self.trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
+        return _batches(base, studies, clock_grids, self.trials, seeds), num_configurations
 
 
 NO_SEARCH = Search()
 """No search: every configuration is known before the first training."""
 
 
-def searched(
-    base: SweptSpec,
-    grids: Sequence[Grid],
-    tuned: Sequence[Tuned],
-    trials: int,
-    seeds: Sequence[int] | None,
-    search: str,
-    equal_effort: bool = False,
-) -> tuple[Batches, int]:
-    """Return the batches of configurations that a search proposes, and the number of all configurations.
-
-    Each combination of the grids that the loss depends on has a study of optuna, with the same number of trials. The
-    first trial of a study takes the spec's values, if they are in the ranges, so that the best trial is never worse
-    than the spec. The result of a trial is the median of the last losses over the seeds. Trials depend on these results
-    alone. Therefore a search that was stopped replays its finished runs, and then continues.
-
-    Args:
-        base: the part that all configurations share.
-        grids: fields with lists of values.
-        tuned: fields with ranges.
-        trials: number of trials of each study.
-        seeds: the seeds; the spec's if None.
-        search: name of the search: ``optuna``.
-        equal_effort: refuse grids that give the methods different numbers of studies.
-
-    Raises:
-        SpecError: an end of a range cannot be trained; raised before any training.
-        SynclineError: optuna is not installed.
-    """
-    if search not in SEARCHES:
-        raise SpecError("--search", search, one_of(SEARCHES, search))
-    if trials < 1:
-        raise SpecError("--trials", trials, "at least 1")
-    clock_grids = [grid for grid in grids if grid.path.split(".")[0] in CLOCK_FIELDS]
-    loss_grids = [grid for grid in grids if grid not in clock_grids]
-    # Configurations at both ends of the ranges: an error is raised here rather than after hours.
-    configurations(base, [*grids, *(field.as_grid(field.value(field.low)) for field in tuned)], seeds)
-    configurations(base, [*grids, *(field.as_grid(field.value(field.high)) for field in tuned)], seeds)
-    first_values_of_clock = [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids]
-    studies = []
-    for pairs in combinations(loss_grids):
-        fixed = []
-        for grid, index in pairs:
-            fixed.append(replace(grid, values=(grid.values[index],), shown=(grid.shown[index],), method=""))
-        study = _Study(fixed, tuned)
-        study.enqueue_spec_values(base, first_values_of_clock)
-        studies.append(study)
-    counts = Counter(study.method for study in studies)
-    if equal_effort and len(set(counts.values())) > 1:
-        counts_text = ", ".join(f"{method} {count}" for method, count in counts.items())
-        expected = "the same number of combinations of the grids for each method, as each has its own search"
-        raise SpecError("--equal-effort", counts_text, expected)
-    num_configurations = trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
-    return _batches(base, studies, clock_grids, trials, seeds), num_configurations
+def _single_value(grid: Grid, index: int) -> Grid:
+    """Return a grid with one of its values."""
+    return replace(grid, values=(grid.values[index],), shown=(grid.shown[index],))
 
 
 class _Study:
     """A study of optuna for one combination of the grids' values.
 
     Args:
-        fixed: the grids, each with a single value.
-        tuned: fields that searches vary; the study varies those of its method.
+        grids: the grids, each with a single value.
+        tuned: the fields of the search, of which the study varies those of all methods and of its own method.
     """
 
-    def __init__(self, fixed: list[Grid], tuned: Sequence[Tuned]) -> None:
+    def __init__(self, grids: list[Grid], tuned: Sequence[Tuned]) -> None:
         """Create optuna's study, with a random stream of its own."""
         try:
             import optuna
         except ImportError:
             raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.fixed, self.method = fixed, ""
-        for grid in fixed:
+        self.grids, self.method = grids, ""
+        for grid in grids:
             if grid.path == "method":
                 self.method = str(grid.shown[0])
         self.tuned = [replace(field, method="") for field in tuned if field.method in ("", self.method)]
-        values_of_study = canonical([[grid.path, grid.shown] for grid in fixed])
+        values_of_study = canonical([[grid.path, grid.shown] for grid in grids])
         seed = seed64(SEARCH_SEED, "search", values_of_study) % 2**32  # a sampler takes 32 bits
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # The liar keeps trials apart that are proposed before earlier ones have results.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
+        self._study, self._failed_state = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
     def enqueue_spec_values(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
         """Make the spec's values the first trial; ``clock_grids``, with a single value each, change only the clock."""
         try:
-            (configuration,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
+            (configuration,) = configurations(base, [*self.grids, *clock_grids], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
             return
         first_trial = {}
@@ -281,41 +263,44 @@ class _Study:
             self._study.enqueue_trial(first_trial)
 
     def ask(self) -> tuple[Any, list[Grid]]:
-        """Return optuna's next trial, and the swept grids with the values that the trial proposes."""
+        """Return optuna's next trial, and all grids with a single value each: the study's, and those of the trial."""
         trial = self._study.ask()
-        return trial, [*self.fixed, *(field.as_grid(field.suggest(trial)) for field in self.tuned)]
+        return trial, [*self.grids, *(field.as_grid(field.suggest(trial)) for field in self.tuned)]
 
     def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Report to optuna the median loss of a trial's rows: infinite if it diverged; a failure if all runs failed."""
+        """Report to optuna the median loss of a trial's rows, in which a seed that diverged or failed is infinite.
+
+        Without a run that ended without an error, the trial is reported as a failure.
+        """
         if any(row["error"] is None for row in rows):
-            self._study.tell(trial, median(value_or_infinite(row) for row in rows))
+            self._study.tell(trial, median(value_or_infinite(row, "loss") for row in rows))
         else:
-            self._study.tell(trial, state=self._failed)
+            self._study.tell(trial, state=self._failed_state)
 
 
 def _batches(
     base: SweptSpec, studies: list[_Study], clock_grids: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
-    """Yield the configurations of the next trials of all studies, and report their rows to the studies."""
+    """Yield the configurations of the next trials of all studies, and report the rows that are sent back to them."""
     next_number = 1
-    for first_trial in range(0, trials, AT_A_TIME):
+    for first_trial in range(0, trials, TRIALS_AT_A_TIME):
         batch: list[Configuration] = []
         # Study, trial, and number of the trial's first configuration; None if its values cannot be trained.
         open_trials: list[tuple[_Study, Any, int | None]] = []
-        for _ in range(min(AT_A_TIME, trials - first_trial)):
+        for _ in range(min(TRIALS_AT_A_TIME, trials - first_trial)):
             for study in studies:
-                trial, fixed = study.ask()
+                trial, trial_grids = study.ask()
                 try:
-                    proposed = configurations(base, [*fixed, *clock_grids], seeds, first=next_number)
+                    proposed = configurations(base, [*trial_grids, *clock_grids], seeds, first=next_number)
                 except SpecError:  # for example a size that must divide another
                     proposed = []
                 open_trials.append((study, trial, next_number if proposed else None))
                 batch += proposed
                 next_number += len(proposed)
         rows = yield batch
-        for study, trial, number in open_trials:
+        for study, trial, first_number in open_trials:
             # The first configuration represents all, because those that differ only on the clock have the same loss.
-            study.report(trial, [row for row in rows if row["configuration"] == number])
+            study.report(trial, [row for row in rows if row["configuration"] == first_number])
 
 
 def value_at(spec: Any, path: str) -> Any:

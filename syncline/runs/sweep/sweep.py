@@ -111,16 +111,16 @@ def with_equal_effort(all_configurations: Sequence[Configuration]) -> list[Confi
     The trainings are drawn at random with a fixed seed.
     """
     trainings = [training_name(configuration.spec) for configuration in all_configurations]
-    by_method: dict[str, dict[str, None]] = {}  # dictionaries as ordered sets
+    trainings_by_method: dict[str, list[str]] = {}
     for configuration, training in zip(all_configurations, trainings, strict=True):
-        by_method.setdefault(configuration.spec.method.name, {})[training] = None
-    smallest_effort = min((len(trainings_of_method) for trainings_of_method in by_method.values()), default=0)
-    drawn: set[str] = set()
-    for method, trainings_of_method in by_method.items():
-        order = generator(0, "equal effort", method).permutation(len(trainings_of_method))
-        distinct_trainings = list(trainings_of_method)
-        drawn |= {distinct_trainings[index] for index in order[:smallest_effort]}
-    return [all_configurations[index] for index, training in enumerate(trainings) if training in drawn]
+        trainings_by_method.setdefault(configuration.spec.method.name, []).append(training)
+    distinct_by_method = {method: list(dict.fromkeys(names)) for method, names in trainings_by_method.items()}
+    smallest_effort = min(map(len, distinct_by_method.values()), default=0)
+    drawn_trainings: set[str] = set()
+    for method, distinct_trainings in distinct_by_method.items():
+        order = generator(0, "equal effort", method).permutation(len(distinct_trainings))
+        drawn_trainings |= {distinct_trainings[index] for index in order[:smallest_effort]}
+    return [all_configurations[index] for index, training in enumerate(trainings) if training in drawn_trainings]
 
 
 class _Sweep:
@@ -143,19 +143,20 @@ class _Sweep:
         """Make the runs of the first batch, so that errors show before any training."""
         self._batches, self._sweep_facts, self._jobs, self._client = batches, sweep_facts, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
-        configurations = next(batches)
-        self.first_runs = self._runs_of(configurations)
-        self._num_runs = 0  # of all batches; a search may propose nothing that can be trained
-        if configurations:
-            runs_per_configuration = len(self.first_runs) // len(configurations)
-            self._num_runs = num_configurations * runs_per_configuration
+        first_configurations = next(batches)
+        self.first_runs = self._runs_of(first_configurations)
+        self._expected_runs = 0  # of all batches; a search may propose nothing that can be trained
+        if first_configurations:
+            runs_per_configuration = len(self.first_runs) // len(first_configurations)
+            self._expected_runs = num_configurations * runs_per_configuration
         self._requests: list[SweptRun] = []
-        self._repeated = 0
+        self._num_repeated = 0  # requests whose runs were finished before
 
     def run(self, name: str, out: str | Path | None) -> Swept:
         """Run all batches, write the sweep's folder, and return the sweep.
 
         Args:
+            name: name of the sweep.
             out: the folder; ``runs/NAME-sweep`` if None.
         """
         self._sweep_facts |= {"code": self._code} | environment()
@@ -169,7 +170,7 @@ class _Sweep:
             while True:
                 self._requests += batch
                 for run in batch:
-                    self._with_measured_step(run)  # stored before any run uses it
+                    self._with_measured_step(run)  # so that the folder has the measurement before a run uses it
                 folder.write(self._sweep_facts, self._requests)
                 stopped = self._make_runs(folder, batch)
                 if stopped:
@@ -180,7 +181,7 @@ class _Sweep:
                     break
             rows = folder.write(self._sweep_facts, self._requests)
         requests = [run.request() for run in self._requests]
-        return Swept(name, requests, rows, folder=str(folder.path), repeated=self._repeated, interrupted=stopped)
+        return Swept(name, requests, rows, folder=str(folder.path), repeated=self._num_repeated, interrupted=stopped)
 
     def _runs_of(self, configurations: list[Configuration]) -> list[SweptRun]:
         """Return the requested runs: one for each configuration and seed."""
@@ -196,11 +197,11 @@ class _Sweep:
         return runs
 
     def _make_runs(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
-        """Make the requested runs that are not finished, and return whether the sweep was stopped."""
+        """Make the runs of a batch's requests that are not finished, and return whether the sweep was stopped."""
         unfinished_runs = folder.unfinished(requests)
-        self._repeated += len(requests) - len(unfinished_runs)
-        num_finished = len(self._requests) - len(unfinished_runs)
-        self._listener.begins(max(self._num_runs, len(self._requests)), num_finished)
+        self._num_repeated += len(requests) - len(unfinished_runs)
+        num_finished = len(self._requests) - len(unfinished_runs)  # of all batches so far
+        self._listener.begins(max(self._expected_runs, len(self._requests)), num_finished)
         runs_by_training: dict[tuple[str, int], list[SweptRun]] = {}
         for run in unfinished_runs:
             runs_by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
@@ -215,14 +216,16 @@ class _Sweep:
 
     def _run_jobs(self, jobs: list[Job], num_finished: int, folder: SweepFolder) -> bool:
         """Run jobs, and return whether they were stopped; ``num_finished`` runs of the sweep were finished before."""
-        job_steps, num_runs = [job[0].spec.steps for job in jobs], sum(len(job) for job in jobs)
-        completed: set[int] = set()
+        planned_steps, num_runs = [job[0].spec.steps for job in jobs], sum(len(job) for job in jobs)
+        completed_jobs: set[int] = set()
 
         def on_progress(steps_by_job: list[int]) -> None:
             steps_done = 0
-            for job, steps in enumerate(steps_by_job):
-                steps_done += job_steps[job] if job in completed else steps  # a job that diverged ends early
-            self._listener.reached(num_finished + num_runs * steps_done / sum(job_steps))
+            for index, steps in enumerate(steps_by_job):
+                # A job that diverged is complete after fewer steps.
+                steps_done += planned_steps[index] if index in completed_jobs else steps
+            done_share = steps_done / sum(planned_steps)
+            self._listener.reached(num_finished + num_runs * done_share)
 
         with shared_progress(len(jobs)) as progress, watched(progress, on_progress):
             if self._client is not None:
@@ -230,7 +233,7 @@ class _Sweep:
             else:
                 results = run_jobs(jobs, folder.runs, processes=self._jobs, progress=progress)
             for index, errors in results:
-                completed.add(index)
+                completed_jobs.add(index)
                 folder.store_errors(errors)
                 for run in jobs[index]:
                     row = folder.row(run)
@@ -245,7 +248,8 @@ class _Sweep:
         """
         if not run.spec.compute.measure:
             return run
-        name, measured_s = measured_name(run.spec), self._sweep_facts["measured_step_s"]
+        measured_s: dict[str, Any] = self._sweep_facts["measured_step_s"]
+        name = measured_name(run.spec)
         if name not in measured_s:
             _, measured_s[name] = with_measured_step(run.spec)
         return replace(run, spec=with_seconds(run.spec, measured_s[name]), measured=True)
@@ -266,6 +270,6 @@ def check_differ(requests: Sequence[SweptRun]) -> None:
         first_run = first_runs.setdefault(run.name, run)
         if first_run is not run:
             different_paths = [path for path in run.values if run.values[path] != first_run.values[path]]
-            path, *_ = different_paths or run.values
+            path, *_ = different_paths or list(run.values)  # else two equal values of any field
             two_values = [first_run.values[path], run.values[path]]
             raise SpecError(f"--grid {path}", two_values, "values that make a difference: these two are the same run")

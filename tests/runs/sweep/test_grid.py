@@ -57,6 +57,7 @@ REFUSED = [
     (["seeds=1,2"], "--grid seeds: got 'seeds'; expected no seeds, which --seeds gives"),
     (["description=a,b"], "--grid description: got 'description'; expected a field that changes something"),
     (["steps=5", "steps=6"], "--grid steps: got 'steps'; expected each field once"),
+    (["method=ddp-sgdm,diloco", "diloco:method.lr=1,2", "method.lr=3,4"], "--grid method.lr: got 'method.lr'; expected each field once"),
     (["steps.x=5"], "--grid steps.x: got 5; expected a path of fields"),
     (["method=[{kind: local, lr: 1, period: 2}, {kind: local, lr: 2, period: 2}]"], "--grid method: got"),
     (["schedule.warmup_steps=0,7"], "--grid schedule.warmup_steps: got 7; expected at most 6"),
