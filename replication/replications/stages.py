@@ -224,7 +224,7 @@ def trial_rows(stage: ReplicationStage, swept: Swept) -> list[dict[str, Any]]:
         else:
             label, _, number = row["method"].rpartition(" ")
             trial = int(number)
-        loss = value_or_infinite(row)
+        loss = value_or_infinite(row, "loss")
         rows.append({"method": label, "trial": trial, "seed": row["seed"], "loss": loss, "knobs": json.dumps(knobs)})
     return rows
 
@@ -241,7 +241,7 @@ def final_rows(stage: ReplicationStage, swept: Swept, runs: Path) -> list[dict[s
         metrics = read_parquet(runs / row["run"] / "metrics.parquet", SWEEP_METRICS)
         averaged = metrics["averaged"].to_pylist() if "averaged" in metrics.column_names else None
         evaluated = dict(zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True))
-        losses = losses_to_end(evaluated, last=stage.steps, last_loss=value_or_infinite(row))
+        losses = losses_to_end(evaluated, last=stage.steps, last_loss=value_or_infinite(row, "loss"))
         for step, loss in losses.items():
             num_averages = None if averaged is None else sum(map(bool, averaged[: step + 1]))
             rows.append(keys | {"step": step, "loss": loss, "averages": num_averages})

@@ -42,8 +42,8 @@ class SweptRun:
         configuration: number of the configuration, from 1.
         values: values of the swept fields by their paths, as tables show them.
         spec: the spec with its single seed.
-        training: name of the training; configurations that differ only in the clock's fields share one.
-        code: version of the code that trains.
+        training: hash that names the training; configurations that differ only in the clock's fields share one.
+        code: version of the code that trains, see `syncline.runs.sweep.identity.code_version`.
         measured: whether the seconds of a step were measured.
     """
 
@@ -114,8 +114,9 @@ class SweepFolder:
     and does not exist while a sweep writes.
 
     Args:
-        path: the folder. An existing folder must be a sweep's, or empty.
-        exact: whether the user named the folder; otherwise a number is appended if it exists.
+        path: the folder.
+        exact: whether the user named the folder. Then an existing one must be a sweep's, or empty, and is continued;
+            otherwise a number is added to the name of an existing one.
 
     Raises:
         SpecError: the folder is not a sweep's, another sweep is writing it, or it cannot be written.
@@ -137,8 +138,8 @@ class SweepFolder:
         except OSError as error:
             self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-        self._errors: dict[str, str] = {}  # by run
-        self._results: dict[str, dict[str, Any]] = {}  # by run: its row and its error
+        self._errors: dict[str, str] = {}  # by run, of those that left no folder
+        self._results: dict[str, dict[str, Any]] = {}  # by run: the row and the error that its folder has
 
     def __enter__(self) -> SweepFolder:
         return self
@@ -152,7 +153,7 @@ class SweepFolder:
             self._lock.release()
 
     def _remove_unfinished(self) -> str:
-        """Remove files of unfinished runs, and return a line about the finished ones."""
+        """Remove files of unfinished runs, and return a line for the user about the finished ones."""
         for path in [*self.runs.glob(".*.partial-*"), self.path / f".{SWEEP_FILE}.partial"]:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -162,7 +163,8 @@ class SweepFolder:
 
     def previous_record(self) -> dict[str, Any]:
         """Return the content of the ``sweep.json`` that the previous sweep in this folder wrote; empty without one."""
-        return object_or_none(self.path / SWEEP_FILE) or {}
+        record = object_or_none(self.path / SWEEP_FILE)
+        return {} if record is None else record
 
     def store_errors(self, errors: Mapping[str, str]) -> None:
         """Store the errors, by name, of runs that failed without a folder."""
@@ -195,7 +197,7 @@ class SweepFolder:
         return self._results[name]
 
     def write(self, facts: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
-        """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
+        """Write ``sweep.json`` and ``sweep.parquet``, each under a temporary name first, and return the rows."""
         rows = self.rows(requests)
         content = {**facts, "runs": [run.request() for run in requests], "rows": rows}
         working = self.path / f".{SWEEP_FILE}.partial"
@@ -217,14 +219,14 @@ def read_sweep(path: Path) -> Swept:
         raise SpecError("folder", str(file), "the name of a sweep, and a list of its 'runs'")
     check_rows(requests, file, columns=SWEEP_RUNS, name="runs")
     stored_rows = {row.get("run"): row for row in record["rows"]}
-    checked_rows = []
-    for row in stored_rows.values():  # without swept fields, whose names are paths with dots: their values are free
-        checked_rows.append({name: value for name, value in row.items() if "." not in name})
-    check_rows(checked_rows, file, ROWS["sweep"])
+    rows_without_swept_fields = []  # a swept field, whose name is a path with dots, can have any value
+    for row in stored_rows.values():
+        rows_without_swept_fields.append({name: value for name, value in row.items() if "." not in name})
+    check_rows(rows_without_swept_fields, file, ROWS["sweep"])
     rows = []
     for request in requests:
-        run = read_run(path / "runs", request["run"])
-        row = stored_rows.get(request["run"]) if run is None else _row(request, run)
+        result = read_run(path / "runs", request["run"])  # newer than ``sweep.json``, if the sweep is running
+        row = stored_rows.get(request["run"]) if result is None else _row(request, result)
         if row is not None:
             rows.append(row)
     return Swept(record["name"], requests, rows, str(path), repeated=len(rows), interrupted=len(rows) < len(requests))
@@ -234,13 +236,18 @@ def read_run(runs: Path, name: str) -> dict[str, Any] | None:
     """Return the content of the ``run.json`` of the run ``name`` in ``runs``; None if it is damaged or missing."""
     if name == ".." or Path(name).name != name:  # a changed sweep.json must not lead out of the folder
         return None
-    content = object_or_none(runs / name / "run.json") or {}
+    content = object_or_none(runs / name / "run.json")
+    if content is None:
+        return None
     is_valid = is_row(content.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(content.get("error"))
     return content if is_valid else None
 
 
 def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a run from its request and its result; a network's name replaces its swept fields."""
+    """Return the row of a run from its request and its result; the result's columns replace swept fields of the name.
+
+    The column ``network``, for example, has the network's name and not the swept text.
+    """
     return {
         "configuration": request["configuration"], **request["values"], **result["row"],
         "error": result.get("error"), "run": request["run"],
@@ -253,8 +260,9 @@ def _lock_existing(path: Path) -> PathLock:
     The folder must have a ``sweep.json``, or nothing but the files that a sweep writes before its first run.
     """
     is_sweep = (path / SWEEP_FILE).is_file()
-    if path.is_dir() and not is_sweep:
-        is_sweep = set(path.rglob("*")) <= {path / "runs", path / f".{SWEEP_FILE}.partial"}
+    if not is_sweep and path.is_dir():
+        files_before_first_run = {path / "runs", path / f".{SWEEP_FILE}.partial"}
+        is_sweep = set(path.rglob("*")) <= files_before_first_run
     if not is_sweep:
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
@@ -270,11 +278,11 @@ def stored_ranking(question: Best) -> tuple[dict[str, Any], list[Group]]:
     """Return the object that ``syncline best --json`` prints, and the table of the ranking in a sweep's folder."""
     stored = read_sweep(question.folder)
     rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
-    ranked_runs = {row["run"] for row in rows}
     records = ranked(rows, question.by)
+    ranked_runs = {row["run"] for row in rows}
+    ranked_requests = [request for request in stored.requests if request["run"] in ranked_runs]
     output = {
-        "rows": records, "effort": effort(request for request in stored.requests if request["run"] in ranked_runs),
-        "runs": len(stored.requests), "finished": len(stored.rows),
+        "rows": records, "effort": effort(ranked_requests), "runs": len(stored.requests), "finished": len(stored.rows),
     }  # fmt: skip
     return output, [ranking_table(records, question.by, stored.paths, limit=question.top, name=stored.name)]
 
@@ -287,13 +295,13 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     columns = {}
     names: list[str] = []
     for row in rows:
-        names += row
+        names += row.keys()
     for name in dict.fromkeys(names):
         values = [row.get(name) for row in rows]
         types = {type(value) for value in values if value is not None}
         if len(types) > 1:
-            convert = float if types <= {int, float} else str
-            values = [None if value is None else convert(value) for value in values]
+            common_type = float if types == {int, float} else str
+            values = [None if value is None else common_type(value) for value in values]
         columns[name] = values
     working = path.with_suffix(".tmp")
     pq.write_table(pa.table(columns), working)

@@ -42,6 +42,7 @@ LONGEST_PATH = 4096
 """Length in characters from which a text cannot be the path of a file."""
 
 MOST_RECENT_PARTS = 4
+"""Number of parts of specs whose hashes are kept."""
 
 
 @cache
@@ -62,7 +63,10 @@ def canonical(value: Any) -> str:
 
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
-    """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people."""
+    """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people.
+
+    ``code``: version of the code that trains, see `code_version`.
+    """
     spec_fields, file_hashes = _fields_without(spec, TEXT_FIELDS), hashes_of_own_files(spec)
     return {seed: _short_hash(spec_fields | {"seeds": [seed]}, code, file_hashes) for seed in spec.seeds}
 
@@ -98,12 +102,13 @@ def hashes_of_own_files(spec: RunSpec) -> dict[str, str]:
             file = _file_of_module(module)
             if file is not None:
                 files.add(file.resolve())
-        has_no_file = dumped[part].get("target", "") is None  # an object that no ``module:name`` refers to
-        if "__main__" in modules or has_no_file:
+        is_object_alone = dumped[part].get("target", "") is None  # a spec file has no ``module:name`` for it
+        if "__main__" in modules or is_object_alone:
             hashes[part] = part_hash
     for file in sorted(files):
         if file.is_file():
-            hashes[file.name] = _hash_of_file(file, file.stat().st_mtime_ns, file.stat().st_size)
+            file_hash = _hash_of_file(file, file.stat().st_mtime_ns, file.stat().st_size)
+            hashes[file.name] = hashes.get(file.name, "") + file_hash  # files in two folders may have one name
     return hashes
 
 
@@ -120,14 +125,15 @@ def _short_hash(*values: Any) -> str:
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the files that fields of a spec name: of ``module:name`` in any field, and of the problem's data."""
     for text in _texts(dumped):
-        if is_reference(text):
+        if is_reference(text):  # module:name or file.py:name
             module, _, _ = text.rpartition(":")
             file = Path(module) if module.endswith(".py") else _file_of_module(module)
             if file is not None and file.is_file():
                 yield file
     problem_fields = {name: value for name, value in dumped["problem"].items() if name != "kind"}
     for text in _texts(problem_fields):
-        if 0 < len(text) < LONGEST_PATH and "\n" not in text and Path(text).is_file():
+        may_be_path = 0 < len(text) < LONGEST_PATH and "\n" not in text
+        if may_be_path and Path(text).is_file():
             yield Path(text)
 
 
@@ -138,7 +144,7 @@ _RECENT_PARTS: list[tuple[Any, tuple[str, frozenset[str]]]] = []
 def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     """Return the hash of the pickle of a spec's problem, method or network, and the modules that the pickle names."""
     for recent_part, recent_result in _RECENT_PARTS:
-        if recent_part is part:
+        if recent_part is part:  # a part need not be hashable
             return recent_result
     buffer = BytesIO()
     try:
@@ -175,8 +181,8 @@ def _pickler_class() -> Any:
             if isinstance(obj, BaseModel):  # it has a set, whose order differs between processes
                 return tuple, ((type(obj), dict(obj)),)
             reduced = super().reducer_override(obj)
+            # torch wraps ``step`` of a user's optimizer class, and marks the wrapper by ``hooked``.
             if isinstance(reduced, tuple) and getattr(obj, "hooked", False):
-                # torch replaces ``step`` of a user's optimizer by a wrapper: the user's own function decides.
                 user_step = obj.__wrapped__
                 reduced = super().reducer_override(user_step)
                 if reduced is NotImplemented:  # inherited from torch, which pickles it by its name
@@ -210,7 +216,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-@cache
+@cache  # by path, time of change and size: a changed file is read again
 def _hash_of_file(file: Path, changed_ns: int, size: int) -> str:
-    """Return a hash of a file's content, from the cache unless the file's time of change or size differs."""
+    """Return a hash of a file's content."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:HASH_DIGITS]

@@ -30,7 +30,8 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
         measure: column to rank by; smaller is better.
     """
     measures = _measures(rows)
-    if rows and measure not in measures and any(not row["error"] for row in rows):
+    has_results = any(not row["error"] for row in rows)
+    if has_results and measure not in measures:
         raise SpecError("--by", measure, one_of(measures, measure))
     records = []
     for _, rows_of_seeds in groupby(rows, key=lambda row: row["configuration"]):
@@ -41,21 +42,24 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
 
 def _configuration_record(rows: list[Mapping[str, Any]], measure: str) -> dict[str, Any]:
     """Return the row of a configuration from the rows of its seeds: shared columns, counts, medians and ranges."""
-    seed_columns = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
-    record = {name: value for name, value in rows[0].items() if name not in seed_columns}
+    columns_of_seeds = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
+    record = {name: value for name, value in rows[0].items() if name not in columns_of_seeds}
     record["seeds"] = len(rows)
     record["failed"] = sum(row["error"] is not None for row in rows)
     record["diverged"] = sum(row.get("diverged_at") is not None for row in rows)
     for name in ("step_time_s", "wall_clock_s"):
         record[name] = median(value_or_infinite(row, name, even_if_diverged=True) for row in rows)
-    for name in dict.fromkeys((measure, "loss")):  # once, if they are the same
+    for name in dict.fromkeys((measure, "loss")):  # each once, in this order
         values = [value_or_infinite(row, name) for row in rows]
         record |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
     return record
 
 
-def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverged: bool = False) -> float:
-    """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``."""
+def value_or_infinite(row: Mapping[str, Any], name: str, even_if_diverged: bool = False) -> float:
+    """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``.
+
+    Times, for example, are the same if the losses diverge.
+    """
     value = row.get(name)
     has_diverged = row.get("diverged_at") is not None
     if value is None or row["error"] is not None or (has_diverged and not even_if_diverged):
@@ -64,12 +68,14 @@ def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverg
 
 
 def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of numeric columns that runs have measured; they are behind the column ``seed``."""
+    """Return the names of the numeric columns of results, which are behind the column ``seed`` in a row."""
     measures = []
     for row in rows:
         names = list(row)
-        for name in names[names.index("seed") + 1 :]:
-            if name not in NOT_MEASURES and isinstance(row[name], int | float) and not isinstance(row[name], bool):
+        names_of_results = names[names.index("seed") + 1 :]
+        for name in names_of_results:
+            is_number = isinstance(row[name], int | float) and not isinstance(row[name], bool)
+            if is_number and name not in NOT_MEASURES:
                 measures.append(name)
     return list(dict.fromkeys(measures))
 
@@ -89,7 +95,10 @@ def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def with_equal_effort(
     rows: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return the rows of the first n configurations of each method; n is the smallest number that any method has."""
+    """Return the rows of the first n configurations of each method; n is the smallest number that any method has.
+
+    Configurations that share a training, because they differ only in simulated time, count as one.
+    """
     smallest_effort = min(effort(requests).values(), default=0)
     chosen_trainings: dict[str, list[str]] = {}  # by method
     for run in requests:
@@ -125,9 +134,9 @@ def ranking_table(
         title += f", the best {len(shown_records)}"
     swept_columns = [Column(path, path, type="text") for path in varied_paths]
     columns: list[str | Column] = ["rank", *swept_columns, measure, "lost_and_seeds", "step_time_s"]
-    values: dict[str, Any] = {measure: partial(_median_text, column_of(measure)), "lost_and_seeds": _seeds_text}
+    cell_texts: dict[str, Any] = {measure: partial(_median_text, column_of(measure)), "lost_and_seeds": _seeds_text}
     note = f"{column_of(measure).header.capitalize()}: median over the seeds (lowest to highest)."
-    return table(title, columns, shown_records, note=note, keys=("rank", *varied_paths), values=values)
+    return table(title, columns, shown_records, note=note, keys=("rank", *varied_paths), values=cell_texts)
 
 
 def _count_of_configurations(count: int) -> str:
@@ -147,13 +156,13 @@ def effort_line(effort: Mapping[str, int]) -> str:
 
 
 def _median_text(column: Column, row: Mapping[str, Any]) -> str:
-    """Return the median of a number over the seeds, and its range if there are several."""
+    """Return the median of a configuration's number over the seeds as text, with its range if there are several."""
 
     def text_of(value: float) -> str:
-        """Return a value as text; one that is not finite belongs to a seed that failed or diverged."""
+        """Return a value as text; one that is not finite is that of seeds that failed or diverged."""
         if math.isfinite(value):
             return column.text(value)
-        return "failed" if row["failed"] else "diverged"
+        return "failed" if row["failed"] else "diverged"  # if any seed failed, else all of them diverged
 
     median_text = text_of(row[column.name])
     if row["seeds"] == 1:
