@@ -21,7 +21,7 @@ from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
 from syncline.runs.sweep.jobs import Allowance
 from syncline.runs.sweep.ranking import value_or_infinite
-from syncline.runs.sweep.search import Search, Tuned, searched
+from syncline.runs.sweep.search import Search, Tuned
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import Override
 
@@ -107,8 +107,8 @@ class ReplicationStage:
         """
         base = SweptSpec.from_spec(self.fields(), self.overrides(), [])
         if self.tune:
-            tuned = [Tuned.parse(text) for text in self.tune]
-            searched(base, list(base.grids), tuned, self.trials or 1, self.seeds, "optuna")
+            search = Search.from_options([Tuned.parse(text) for text in self.tune], self.trials or 1)
+            search.batches(base, list(base.grids), self.seeds, equal_effort=False)
         else:
             configurations(base, list(base.grids), self.seeds)
 

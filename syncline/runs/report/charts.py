@@ -64,23 +64,33 @@ def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, An
         for name, clock_s in curve.clock_s.items():
             line["x"][f"on {name}"] = columns.index_of(clock_s[points])
         series.append(line)
+    return {
+        "kind": "lines", "label": file_curves.label, "panels": _loss_panels(file_curves), "series": series,
+        "columns": columns.lists, "limits": [shortened(value) for value in loss_limits(file_curves.curves)],
+        "target": file_curves.target,
+    }  # fmt: skip
+
+
+def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
+    """Return the panels of losses: over steps, over bytes, and over the time on each network.
+
+    An axis of bytes or of time is logarithmic ("log") if the curves' ends differ much; the axes of all networks' times
+    are of one kind.
+    """
     panels: list[dict[str, Any]] = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     total_bytes = [float(sent_bytes[-1]) for sent_bytes in file_curves.sent_bytes.values() if sent_bytes[-1] > 0]
     if total_bytes:
-        is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)  # as on an axis of time
+        is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
-    is_log_time, time_panels = False, []  # the panels of all networks have the same kind of time axis
+    time_panels = []
+    has_log_time = False
     for name, description in file_curves.networks.items():
         timed_curves = [curve for curve in file_curves.curves if name in curve.clock_s]
         if timed_curves:
             subtitle = "" if description == name else description
             time_panels.append({"x": f"on {name}", "title": f"Time on {name}", "told": subtitle, "kind": "seconds"})
-            is_log_time = is_log_time or spans_differ(timed_curves, [name])
-    panels += [panel | {"log": is_log_time} for panel in time_panels]
-    return {
-        "kind": "lines", "label": file_curves.label, "panels": panels, "series": series, "columns": columns.lists,
-        "limits": [shortened(value) for value in loss_limits(file_curves.curves)], "target": file_curves.target,
-    }  # fmt: skip
+            has_log_time = has_log_time or spans_differ(timed_curves, [name])
+    return panels + [panel | {"log": has_log_time} for panel in time_panels]
 
 
 def loss_lines(result: Reported, methods: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
@@ -113,21 +123,24 @@ def final_curves(finals_path: Path, networks_path: Path | None = None) -> FileCu
     step_time_s: dict[str, dict[str, float]] = {}  # by method and network
     if networks_path is not None:
         for row in read_parquet(networks_path, NETWORKS).to_pylist():
-            if row["setting"] == "finals":
+            if row["setting"] == "finals":  # and not that of another part of the replication
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent_bytes = [], {}
     for method, rows in read_parquet(finals_path, FINALS).to_pandas().groupby("method", sort=False):
         losses = rows.pivot(index="seed", columns="step", values="loss")
         steps = losses.columns.to_numpy()
-        own_step_time_s = {OWN_NETWORK: rows["step_time_s"].median()}
-        clock_s = _seconds_at_steps(steps, step_time_s.get(method, own_step_time_s))
+        step_time_by_network = step_time_s.get(method, {OWN_NETWORK: rows["step_time_s"].median()})
+        clock_s = _seconds_at_steps(steps, step_time_by_network)
         curves.append(Curve(str(method), steps, loss=losses.to_numpy(), clock_s=clock_s))
         sent_bytes[str(method)] = steps * rows["bytes_per_worker"].median()
-    return _curves_without_file(curves, sent_bytes)
+    return _as_file_curves(curves, sent_bytes)
 
 
-def _curves_without_file(curves: Sequence[Curve], sent_bytes: Mapping[str, FloatArray]) -> FileCurves:
-    """Return curves that are made from other files than ``curves.parquet``."""
+def _as_file_curves(curves: Sequence[Curve], sent_bytes: Mapping[str, FloatArray]) -> FileCurves:
+    """Return curves as if they were read from a ``curves.parquet``, with the names of networks as labels.
+
+    ``sent_bytes``: by method, the bytes that a worker has sent by each step of its curve.
+    """
     networks = {name: name for curve in curves for name in curve.clock_s}
     return FileCurves(curves, sent_bytes, networks, label="evaluation loss", target=None)
 
@@ -141,7 +154,7 @@ def named_lines(result: Reported) -> list[str]:
     """Return the names of a result's lines and bars, which have a colour on the page."""
     if result.command == "sweep":
         return [name for name, _ in best_configurations(result)]
-    names = result.methods
+    names = list(result.methods)
     for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
         path = result.file(file)
         if path is not None:
@@ -154,14 +167,14 @@ def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]
 
     Each is a pair of the name of its line on the page, made of the swept values, and its rows, one for each seed.
     """
-    finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
-    if not finished:
+    rows_with_loss = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
+    if not rows_with_loss:
         return []
     best = []
-    for record in ranked(finished)[:MOST_CONFIGURATIONS]:
+    for record in ranked(rows_with_loss)[:MOST_CONFIGURATIONS]:
         values = [f"{path.removeprefix('method.')} {record[path]}" for path in result.paths if path in record]
         name = f"{record['configuration']}: {', '.join(values) or record['method']}"
-        best.append((name, [row for row in finished if row["configuration"] == record["configuration"]]))
+        best.append((name, [row for row in rows_with_loss if row["configuration"] == record["configuration"]]))
     return best
 
 
@@ -179,7 +192,8 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
                 evaluations.append(table.filter(pc.is_valid(table["eval_loss"])))
         if not evaluations:
             continue
-        steps = min(evaluations, key=len)["step"].to_numpy()  # a diverged seed ends early
+        shortest = min(evaluations, key=len)  # a diverged seed ends early
+        steps = shortest["step"].to_numpy()
         losses = np.stack([table["eval_loss"].to_numpy()[: len(steps)] for table in evaluations])
         step_time_s = _median(row.get("step_time_s") for row in rows)
         curves.append(Curve(name, steps, losses, _seconds_at_steps(steps, {rows[0]["network"]: step_time_s})))
@@ -190,7 +204,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     num_configurations = len({row["configuration"] for row in result.rows})
     if num_configurations > len(best):
         note = f"The best {len(best)} of {num_configurations:,} configurations. {note}"
-    return _curves_without_file(curves, sent_bytes), note
+    return _as_file_curves(curves, sent_bytes), note
 
 
 def _median(values: Iterable[Any]) -> float | None:
@@ -247,40 +261,42 @@ MOST_NAMED_CALLS = 4
 """Largest number of kinds of calls of a step that are named."""
 
 
-def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
+def spans_chart(path: Path, row_noun: str = "worker") -> dict[str, Any] | None:
     """Return the chart of a folder's timelines.
 
     Args:
         path: a ``timeline.parquet``.
-        key: noun for a row of a timeline: ``worker`` or ``stage``.
+        row_noun: noun for a row of a timeline: ``worker`` or ``stage``.
 
     Returns:
         ``choices`` with the columns of `_span_columns` for each timeline, ``left`` (number of timelines that are left
-        out), ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
+        out), ``first`` (index of the timeline that is shown first), and ``stacked`` (whether timelines are drawn one
+        below the other); None if there is nothing to draw.
     """
     choices: list[dict[str, Any]] = []
-    num_drawn_spans = num_skipped = first_shown = most_steps = 0
+    num_drawn_spans = num_left_out = first_shown = most_steps = 0
     for method, network, timeline in _timelines(path):
         if num_drawn_spans >= MOST_SPANS_OF_RESULT:
-            num_skipped += 1
+            num_left_out += 1
             continue
-        strip = _first_tasks(timeline) if key == "stage" else _first_collectives(timeline)
+        strip = _first_tasks(timeline) if row_noun == "stage" else _first_collectives(timeline)
         if strip is not None:
             spans, title = strip
             num_steps = len(np.unique(spans.step))
             if num_steps >= most_steps:  # the timeline with most steps shows most, so it is shown first
                 first_shown, most_steps = len(choices), num_steps
-            choices.append({"name": f"{method} on {network}", "told": title, **_span_columns(spans, key)})
+            choices.append({"name": f"{method} on {network}", "told": title, **_span_columns(spans, row_noun)})
             num_drawn_spans += len(spans)
     if not choices:
         return None
-    stacked = key == "stage" and len(choices) <= MOST_STACKED
-    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": first_shown, "stacked": stacked}
+    is_stacked = row_noun == "stage" and len(choices) <= MOST_STACKED
+    return {"kind": "spans", "choices": choices, "left": num_left_out, "first": first_shown, "stacked": is_stacked}
 
 
 def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
     """Yield the method (or schedule), the network and the timeline of each part of a ``timeline.parquet``."""
     table = read_parquet(path, TIMELINE)
+    # The distinct pairs, in the order of the file.
     pairs = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
     names = ("worker", "stream", "what", "label", "start_s", "end_s", "nbytes", "step")
     for pair in pairs.to_pylist():
@@ -297,8 +313,8 @@ def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
         return None
     spans, title = strip
     shown_spans = spans
-    for workers in range(STRIP_WORKERS, 0, -1):
-        shown_spans = spans[spans.worker < workers]
+    for num_workers in range(STRIP_WORKERS, 0, -1):
+        shown_spans = spans[spans.worker < num_workers]
         if len(shown_spans) <= MOST_SPANS:
             break
     return _first_spans(shown_spans, title)
@@ -306,6 +322,7 @@ def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
 
 def _first_tasks(timeline: Timeline) -> tuple[Timeline, str]:
     """Return the first tasks of a pipeline's stages, and a title."""
+    # "forward.1" is the forward pass of the second chunk.
     is_task = [activity.split(".")[0] in STAGE_TASKS for activity in timeline.what.tolist()]
     return _first_spans(timeline[np.array(is_task, dtype=bool)], f"{timeline.workers} stages")
 
@@ -314,23 +331,28 @@ def _first_spans(timeline: Timeline, title: str) -> tuple[Timeline, str]:
     """Return the first `MOST_SPANS` spans of a timeline, and the title, which says whether spans are left out."""
     if len(timeline) <= MOST_SPANS:
         return timeline, title
-    until_s = np.partition(timeline.start_s, MOST_SPANS)[MOST_SPANS]
-    return timeline[timeline.start_s < until_s], f"{title}, the first {MOST_SPANS:,} spans"
+    first_left_out_s = np.partition(timeline.start_s, MOST_SPANS)[MOST_SPANS]
+    return timeline[timeline.start_s < first_left_out_s], f"{title}, the first {MOST_SPANS:,} spans"
 
 
-def _span_columns(spans: Timeline, key: str) -> dict[str, Any]:
+def _span_columns(spans: Timeline, row_noun: str) -> dict[str, Any]:
     """Return the spans of a timeline as columns for the page, with times in ticks, and each distinct text once.
 
     Args:
         spans: the spans that are shown.
-        key: noun for a row of the chart: ``worker`` or ``stage``.
+        row_noun: noun for a row of the chart: ``worker`` or ``stage``.
+
+    Returns:
+        ``tick`` and ``from`` (seconds of a tick, and of tick 0), the texts ``lanes``, ``kinds`` and ``words``, and
+        columns with an item for each span: ``lane``, ``kind`` and ``word`` (indices of texts), ``start`` and ``length``
+        in ticks, ``numbers`` (of the micro-batches of stages).
     """
     kinds, texts = [], []
     for stream, activity, label, step in zip(
         spans.stream.tolist(), spans.what.tolist(), spans.label.tolist(), spans.step.tolist(), strict=True
     ):
         kinds.append(_kind(stream, activity))
-        if key == "stage":
+        if row_noun == "stage":
             texts.append(f"{activity}, micro-batch {step + 1}")
         elif label and label != activity:
             texts.append(f"{activity}, {label}, step {step}")
@@ -339,15 +361,16 @@ def _span_columns(spans: Timeline, key: str) -> dict[str, Any]:
     kind_indices = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
     text_indices = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     workers = np.unique(spans.worker)
-    first_number = 1 if key == "stage" else 0  # stages are counted from 1, workers from 0
+    first_number = 1 if row_noun == "stage" else 0  # stages are counted from 1, workers from 0
     start_s, end_s = float(spans.start_s.min()), float(spans.end_s.max())
     tick_s = (end_s - start_s) / TICKS if end_s > start_s else 1.0
     start_ticks = np.round((spans.start_s - start_s) / tick_s)
     end_ticks = np.round((spans.end_s - start_s) / tick_s)
     return {
-        "tick": tick_s, "from": start_s, "lanes": [f"{key} {worker + first_number}" for worker in workers.tolist()],
+        "tick": tick_s, "from": start_s,
+        "lanes": [f"{row_noun} {worker + first_number}" for worker in workers.tolist()],
         "kinds": list(kind_indices), "words": list(text_indices),
-        "numbers": [str(step + 1) for step in spans.step.tolist()] if key == "stage" else [],
+        "numbers": [str(step + 1) for step in spans.step.tolist()] if row_noun == "stage" else [],
         "lane": np.searchsorted(workers, spans.worker).tolist(),
         "kind": [kind_indices[kind] for kind in kinds], "word": [text_indices[text] for text in texts],
         "start": start_ticks.astype(int).tolist(),
@@ -376,23 +399,25 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
     Args:
         path: a ``ledger.parquet``.
         methods_of_page: the page's methods, in the order of their colours.
+
+    Returns:
+        ``steps`` (number that is shown), ``all`` (number of the training), ``words`` (texts of collectives), and
+        ``lanes``: for each method ``steps`` with collectives, their ``bytes``, and ``words`` (indices of texts).
     """
     table = read_parquet(path, LEDGER, LEDGER)
     if not len(table):
         return None
     num_steps = int(pc.max(table["step"]).as_py()) + 1
     methods = table["method"].unique().to_pylist()
-    longest_period = 1  # steps between two collectives of a method
+    longest_period = 1  # steps between two steps with collectives of a method
     for method in methods:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
-        period = int(steps[0]) + 1  # of a single collective: since the start
-        if len(steps) > 1:
-            period = int(np.diff(steps).max())
+        period = int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1  # of a single one, from the start
         longest_period = max(longest_period, period)
-    num_steps_of_two_rounds = 2 * longest_period + 1
-    num_shown = min(num_steps, max(LEAST_STEPS, min(num_steps_of_two_rounds, MOST_STEPS)))
+    steps_of_two_rounds = 2 * longest_period + 1
+    num_shown = min(num_steps, max(LEAST_STEPS, min(steps_of_two_rounds, MOST_STEPS)))
     shown_rows = table.filter(pc.less(table["step"], num_shown))
-    text_indices: dict[str, int] = {}
+    texts: list[str] = []
     lanes = []
     for method in methods:
         sizes_by_step: dict[int, dict[str, list[float]]] = {}  # payload bytes by the name of a collective
@@ -402,11 +427,14 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
         color_index = methods_of_page.index(method)
         lane: dict[str, Any] = {"name": method, "style": color_index, "steps": [], "bytes": [], "words": []}
         for step, sizes_by_name in sizes_by_step.items():
+            text = _collectives_text(sizes_by_name)
+            if text not in texts:
+                texts.append(text)
             lane["steps"].append(step)
             lane["bytes"].append(round(sum(sum(sizes) for sizes in sizes_by_name.values())))
-            lane["words"].append(text_indices.setdefault(_collectives_text(sizes_by_name), len(text_indices)))
+            lane["words"].append(texts.index(text))
         lanes.append(lane)
-    return {"kind": "placement", "steps": num_shown, "all": num_steps, "lanes": lanes, "words": list(text_indices)}
+    return {"kind": "placement", "steps": num_shown, "all": num_steps, "lanes": lanes, "words": texts}
 
 
 def _collectives_text(sizes_by_name: Mapping[str, Sequence[float]]) -> str:

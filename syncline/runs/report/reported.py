@@ -58,19 +58,18 @@ class Reported:
     def stored_facts(self) -> dict[str, Any]:
         """Return the facts that the folder stores about the result's origin.
 
-        They are the content of ``run.json`` or ``sweep.json``, or what a replication's tables say about their
-        trainings. The result is empty without such a file.
+        They are the content of ``run.json`` or ``sweep.json``, or of a replication's folder, which has no such file,
+        the facts in the metadata of its tables. The result is empty without any of these files.
         """
         record_path = self.file("run.json") or self.file("sweep.json")
         if record_path is not None:
             return read_object(record_path)
         if self.command != "replicate":
             return {}
-        # A replication has no record; the metadata of its tables has the facts. The finals come after the search.
-        table_path = self.file("finals.parquet") or self.file("search.parquet")
-        if table_path is None:
+        latest_table = self.file("finals.parquet") or self.file("search.parquet")
+        if latest_table is None:
             return {}
-        _, stage_record = import_replication("replications.stage_tables").stage_in(table_path)
+        _, stage_record = import_replication("replications.stage_tables").stage_in(latest_table)
         return dict(stage_record.about)
 
     def file(self, name: str) -> Path | None:
@@ -102,7 +101,10 @@ def reported(result: Any, folder_name: str = "") -> Reported:
 
 
 def _claims_about_methods(result: Any) -> list[dict[str, Any]]:
-    """Return the papers' claims about a result's methods, with a title per paper; none without a checkout."""
+    """Return the papers' claims about a result's methods, with a title per paper.
+
+    There are none in an installed package, as only a checkout has the package ``replication``.
+    """
     if not has_replication():
         return []
     methods = [*(getattr(result.spec, "methods", None) or ()), getattr(result.spec, "method", None)]
@@ -135,8 +137,9 @@ def _facts(result: Reported) -> Iterator[tuple[str, str]]:
     record = result.stored_facts
     for name, label in FACT_LABELS.items():
         text = str(record.get(name) or "")
-        if name == "git_commit" and text:  # a "+" says that files differ from the commit
-            text = text[:COMMIT_DIGITS] + ("+" if text.endswith("+") else "")
+        if name == "git_commit" and text:
+            has_changed_files = text.endswith("+")
+            text = text[:COMMIT_DIGITS] + ("+" if has_changed_files else "")
         if text:
             yield label, text
     packages = record.get("packages")
@@ -156,26 +159,33 @@ def _facts(result: Reported) -> Iterator[tuple[str, str]]:
 
 
 def _command(result: Reported) -> str:
-    """Return the command that repeats a result, without further options of launches and traces; empty if unknown."""
+    """Return the command that repeats a result; empty if it is unknown.
+
+    Of launches and traces it has the most important options alone.
+    """
     if result.output.get("command"):
         return str(result.output["command"])
-    scripts = result.stored_facts.get("scripts")
+    scripts, records = result.stored_facts.get("scripts"), result.stored_facts.get("records")
     if result.command == "trace" and isinstance(scripts, dict):
-        script_commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
-        options = _network_options(result)
-        if result.rows:
-            options = ["--workers", str(result.rows[0]["workers"]), *options]
-        if len(script_commands) == 1:
-            return f"{shlex.join(['syncline', 'trace', *options])} -- {script_commands[0]}"
-        for script_command in script_commands:
-            options += ["--script", script_command]
-        return shlex.join(["syncline", "trace", *options])
-    records = result.stored_facts.get("records")
+        return _trace_command(result, scripts)
     if result.command == "whatif" and isinstance(records, list):
         return shlex.join(["syncline", "whatif", *map(str, records), *_network_options(result)])
     if result.command in ("run", "compare", "pipeline", "launch") and result.file("spec.yaml") is not None:
         return f"syncline {result.command} spec.yaml"  # the page has the spec; its path does not matter
     return _sweep_command(result) if result.command == "sweep" else ""
+
+
+def _trace_command(result: Reported, scripts: Mapping[str, Any]) -> str:
+    """Return the command that traces some scripts again, each the words of its command line or one text."""
+    script_commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
+    options = _network_options(result)
+    if result.rows:
+        options = ["--workers", str(result.rows[0]["workers"]), *options]
+    if len(script_commands) == 1:
+        return f"{shlex.join(['syncline', 'trace', *options])} -- {script_commands[0]}"
+    for script_command in script_commands:
+        options += ["--script", script_command]
+    return shlex.join(["syncline", "trace", *options])
 
 
 def _sweep_command(result: Reported) -> str:
@@ -188,7 +198,7 @@ def _sweep_command(result: Reported) -> str:
             return ""
         options += ["--grid", f"{path}={','.join(map(str, values))}"]
     seeds = list(dict.fromkeys(row["seed"] for row in result.rows))
-    return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
+    return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])  # as in --seeds '[3, 4]'
 
 
 def _network_options(result: Reported) -> list[str]:
@@ -202,7 +212,7 @@ def _network_options(result: Reported) -> list[str]:
 def _spec_text(result: Reported) -> str:
     """Return a result's spec in YAML; of a sweep that `_sweep_command` repeats, the spec of its first run."""
     path = result.file("spec.yaml")
-    if result.command == "sweep" and _sweep_command(result) and result.rows:
+    if result.command == "sweep" and _sweep_command(result):  # which has rows, and replaces the swept fields
         path = result.file(f"runs/{result.rows[0]['run']}/spec.yaml")
     if path is not None:
         return path.read_text(encoding="utf-8")

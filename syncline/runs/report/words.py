@@ -42,13 +42,14 @@ def _summarize_trainings(result: Reported) -> list[str]:
     networks = list(rows_by_network)
     first_network, last_network = networks[0], networks[-1]
     sentences.append(_lowest_loss(rows_by_network[first_network]))  # losses are the same on all networks
+    # Bundled specs list the slowest networks last, on which methods wait longest.
     sentences.append(_longest_and_shortest_wait(last_network, rows_by_network[last_network]))
     sentences.append(_setting(result))
     return [sentence for sentence in sentences if sentence]
 
 
 def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
-    """Return sentences on the method with the lowest loss, and on those whose range over the seeds reaches into its.
+    """Return sentences on the method with the lowest loss, and on methods whose range over the seeds overlaps with its.
 
     The result is empty if fewer than two methods have a loss.
     """
@@ -69,19 +70,23 @@ def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
 
 
 def _fastest_to_target(network: str, rows: Sequence[ReportedRow]) -> str:
-    """Return a sentence on the method that reaches the target loss first on a network; empty if none does."""
-    reached = [row for row in rows if row.get("time_to_target_s") is not None]
-    if not reached or len(rows) < 2:
+    """Return a sentence on the method that reaches the target loss first on a network.
+
+    The result is empty if none does, or if there is a single method.
+    """
+    reaching_rows = [row for row in rows if row.get("time_to_target_s") is not None]
+    if not reaching_rows or len(rows) < 2:
         return ""
-    first, *later = sorted(reached, key=lambda row: row["time_to_target_s"])
-    baseline, target = rows[0], four_digits(first["target_loss"])
-    first_time = format_seconds(first["time_to_target_s"])
-    sentence = f"On {network} {first['method']} is the first at a loss of {target}: after {first_time}"
-    if first is baseline:
-        if later:
-            sentence += f", before {later[0]['method']} at {format_seconds(later[0]['time_to_target_s'])}"
+    fastest, *slower_rows = sorted(reaching_rows, key=lambda row: row["time_to_target_s"])
+    baseline, target = rows[0], four_digits(fastest["target_loss"])
+    time_text = format_seconds(fastest["time_to_target_s"])
+    sentence = f"On {network} {fastest['method']} is the first at a loss of {target}: after {time_text}"
+    if fastest is baseline:
+        if slower_rows:
+            second = slower_rows[0]
+            sentence += f", before {second['method']} at {format_seconds(second['time_to_target_s'])}"
     elif baseline.get("time_to_target_s"):
-        sentence += f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
+        sentence += f", {fastest['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
     else:
         sentence += f"; {baseline['method']} does not get there"
     return f"{sentence}."
@@ -107,7 +112,7 @@ def _longest_and_shortest_wait(network: str, rows: Sequence[ReportedRow]) -> str
 def _summarize_run(result: Reported) -> list[str]:
     """Return sentences about a method: loss over the seeds, times, and traffic."""
     rows = result.rows
-    if "step_time_s" not in rows[0]:
+    if "step_time_s" not in rows[0]:  # a study, with rows of its own
         return _summarize_count(result)
     losses = [row["loss"] for row in rows if row.get("loss") is not None]
     first, sentences = rows[0], []
@@ -140,15 +145,15 @@ def _summarize_schedules(result: Reported) -> list[str]:
 
 def _summarize_sweep(result: Reported) -> list[str]:
     """Return sentences on the best configuration and the number of runs."""
-    finished = [row for row in result.rows if row.get("error") is None]
-    records = ranked(finished) if finished else []
+    finished_rows = [row for row in result.rows if row.get("error") is None]
+    configurations = ranked(finished_rows)
     sentences = []
-    if records and records[0].get("loss") is not None:
-        best = records[0]
+    if configurations and configurations[0].get("loss") is not None:
+        best = configurations[0]
         values = [f"{path} {best[path]}" for path in result.paths if path in best]
         sentence = f"The lowest median loss is {four_digits(best['loss'])}"
         sentences.append(f"{sentence}, with {', '.join(values)}." if values else f"{sentence}.")
-    sentences.append(f"{len(records):,} configurations, {len(finished):,} runs.")
+    sentences.append(f"{len(configurations):,} configurations, {len(finished_rows):,} runs.")
     return sentences
 
 
@@ -182,9 +187,9 @@ SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
 
 def _setting(result: Reported) -> str:
     """Return a sentence with the numbers of workers, steps and seeds."""
-    first = result.rows[0]
     seeds = result.stored_facts.get("seeds")
-    parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in result.rows):,} steps"]
+    most_steps = max(row["steps"] for row in result.rows)  # a training that diverged made fewer
+    parts = [f"{result.rows[0]['workers']:,} workers", f"{most_steps:,} steps"]
     if isinstance(seeds, list) and seeds:
         parts.append(f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}")
     return f"{', '.join(parts)}."
@@ -192,9 +197,10 @@ def _setting(result: Reported) -> str:
 
 def _loss(row: ReportedRow) -> str:
     """Return the loss of a row as text, with its range over the seeds."""
-    if row.get("loss_min") in (None, row.get("loss_max")):
+    lowest, highest = row.get("loss_min"), row.get("loss_max")
+    if lowest is None or lowest == highest:
         return four_digits(row["loss"])
-    return f"{four_digits(row['loss'])} ({four_digits(row['loss_min'])} to {four_digits(row['loss_max'])})"
+    return f"{four_digits(row['loss'])} ({four_digits(lowest)} to {four_digits(highest)})"
 
 
 def in_a_sentence(names: Iterable[str]) -> str:
@@ -264,7 +270,10 @@ def _divergence_warnings(result: Reported) -> Iterator[str]:
 
 
 def _value_warnings(result: Reported) -> Iterator[str]:
-    """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets."""
+    """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets.
+
+    Each names the methods of the rows that have the reason for it in a column.
+    """
     for column, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         methods_by_reason: dict[str, list[str]] = {}
         for row in result.rows:
@@ -272,7 +281,7 @@ def _value_warnings(result: Reported) -> Iterator[str]:
                 methods_by_reason.setdefault(str(row[column]), []).append(str(row.get("method")))
         for reason, methods in methods_by_reason.items():
             yield f"{_few_names(methods)}: {missing_text}, as {reason}."
-    too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]
+    too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]  # None: not counted
     if too_large:
         yield f"{_few_names(too_large)}: more than a worker's memory holds."
     extrapolated = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]
@@ -295,7 +304,7 @@ def _single_seed_warning(result: Reported) -> Iterator[str]:
 
 
 def _equal_speed_warnings(result: Reported) -> Iterator[str]:
-    """Yield a warning for each network on which the bounds of a speedup include 1."""
+    """Yield a warning for each network on which the bounds of a speedup include 1; not of the baseline, whose is 1."""
     methods_by_network: dict[str, list[str]] = {}
     for row in result.rows:
         low, high = row.get("speedup_low"), row.get("speedup_high")
