@@ -62,7 +62,10 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
 
 def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them."""
+    """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them.
+
+    As for all catalogues that no other package extends, there is nothing to ``report``.
+    """
     rows = []
     for name, file in bundled_clusters().items():
         cluster = named_cluster(file)
@@ -173,14 +176,14 @@ def method_rows(
         compressor = getattr(spec, "compressor", None)
         source = spec.source if compressor is None else f"{spec.source}; {compressor.source}"
         try:
-            num_kept = spec.kept_elements(shape.tensors, workers)
+            state_elements = spec.kept_elements(shape.tensors, workers)
             rows.append({
                 "name": name, "kind": spec.kind, "family": spec.family, "source": source,
                 "bytes_per_worker_and_step": spec.traffic_formula(workers),
                 "model": shape.name, "workers": workers,
                 "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
-                "state_per_parameter": num_kept / shape.parameters,
-                "state_bytes": 4 * num_kept,  # in fp32
+                "state_per_parameter": state_elements / shape.parameters,
+                "state_bytes": 4 * state_elements,  # in fp32
                 "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
                 "description": first_line(type(spec).__doc__),
                 "defaults": spec.model_dump(mode="json", exclude={"label", "kind"}),
@@ -218,7 +221,10 @@ def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
 
 def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per published fit of losses: its methods, the range of its data, and the error of its losses."""
+    """Return a row per published fit of losses: its methods, its law, and its data.
+
+    Column ``seen`` has the ranges of the data by field, ``off`` the range of the losses' errors in the data.
+    """
     return [
         {
             "name": name, "methods": list(fit.methods),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,12 @@ def compare(
 
     def report(steps_by_training: list[int]) -> None:
         """Report for each method the steps that all of its trainings have completed."""
-        if on_progress is None:
-            return
-        steps_by_method, first_training = [], 0
+        assert on_progress is not None, "otherwise nothing is watched"
+        steps_of_trainings = iter(steps_by_training)
+        steps_by_method = []
         for method in spec.methods:  # the trainings of a method are consecutive, see `trainings`
             num_trainings = len(spec.networks) if depends_on_clock(spec, method) else 1
-            steps_by_method.append(min(steps_by_training[first_training : first_training + num_trainings]))
-            first_training += num_trainings
+            steps_by_method.append(min(islice(steps_of_trainings, num_trainings)))
         on_progress(steps_by_method)
 
     with (
@@ -75,10 +75,9 @@ def compare(
         watched(progress, None if on_progress is None else report),
     ):
         folder.spec(spec)
-        order = [method.name for method, _ in trainings(spec)]
-        # Results come as trainings finish; the files have the order of the spec.
+        names_in_order_of_spec = [method.name for method, _ in trainings(spec)]
         trained_in_any_order = _train_all(spec, folder, progress, jobs=jobs or jobs_of(spec))
-        finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
+        finished = sorted(trained_in_any_order, key=lambda trained: names_in_order_of_spec.index(trained.method))
         write_measurements(folder, finished)
         timings: Timings = {}
         for trained in finished:
@@ -90,9 +89,9 @@ def compare(
         bounds = _bounds(spec, timings)
         rows = _rows(spec, finished, timings, bounds=bounds, target=target)
         facts = {
-            "seeds": spec.seeds, "wall_s": {training.method: training.wall_s for training in finished},
+            "seeds": spec.seeds, "wall_s": {trained.method: trained.wall_s for trained in finished},
             "measured_step_s": step_s,
-            "interrupted": [training.method for training in finished if training.history.interrupted],
+            "interrupted": [trained.method for trained in finished if trained.history.interrupted],
             "problem": finished[0].facts if finished else None, "rows": rows,
         }  # fmt: skip
         folder.json("run", environment() | where_trained(spec) | facts)
@@ -107,8 +106,10 @@ def compare(
             if figures:
                 compare_figures(folder, spec, trained=finished, clocks=clocks, target=target)
         interrupted = progress.stopped
-    result = {"rows": rows, "folder": str(folder.path), "target_loss": target}
-    return result | {"interrupted": interrupted, "measured_step_s": step_s}
+    return {
+        "rows": rows, "folder": str(folder.path), "target_loss": target, "interrupted": interrupted,
+        "measured_step_s": step_s,
+    }  # fmt: skip
 
 
 def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
@@ -120,9 +121,9 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
     for index, (method, network) in enumerate(trainings(spec)):
         stream = TrainingStream(folder.working, index, method.name)
         calls.append(partial(train_method, spec, method, progress.reporter(index), stream, network))
-    # Side by side, a long training that started last would run alone at the end; one process needs no such order.
-    order = range(len(calls)) if jobs == 1 else longest_first(spec)
-    for trained in side_by_side([calls[index] for index in order], jobs, progress, shared=[spec.problem]):
+    if jobs != 1:  # side by side, a long training that started last would run alone at the end
+        calls = [calls[index] for index in longest_first(spec)]
+    for trained in side_by_side(calls, jobs, progress, shared=[spec.problem]):
         if trained.history.steps:
             yield trained
 
@@ -145,26 +146,26 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
 
 
 def name_of_training(spec: CompareSpec, method: MethodBase, network: Network) -> str:
-    """Return the name of a method's training: with the network's, if its losses differ between the spec's networks."""
-    is_single = not depends_on_clock(spec, method) or len(spec.networks) == 1
-    return method.name if is_single else f"{method.name} on {network.name}"
+    """Return the name of a method's training, with the network's name if it has a training for each of several."""
+    trains_for_each_network = depends_on_clock(spec, method) and len(spec.networks) > 1
+    return f"{method.name} on {network.name}" if trains_for_each_network else method.name
 
 
 def longest_first(spec: CompareSpec) -> list[int]:
     """Return the indices of a comparison's trainings, the longest first: one that starts last delays the end.
 
-    Gradients take equally long in all trainings. A training is longer if its seeds train one after another, then if it
-    encodes more fp32 bytes in a step, then if an update has more seconds of matrix products.
+    Gradients take equally long in all trainings. A training is longer if its seeds train one after another; if that is
+    equal, if it encodes more fp32 bytes in a step; then if its method adds more seconds to an update.
     """
     tensors = tensors_of_problem(spec.problem)
-    durations = []  # sort keys: each part decides only if all parts before it are equal
+    durations = []
     for method, _ in trainings(spec):
         sequential_seeds = len(spec.seeds) if method.one_seed_at_a_time else 1
         encoded_bytes = update_s = 0.0
         if tensors is not None:  # None: the problem does not list the shapes of its parameters
             exchanges = method.exchanges(tensors, spec.workers)
             encoded_bytes = sum(float(exchange.encoded_bytes) / exchange.period for exchange in exchanges)
-            update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])
+            update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])  # of any hardware, for the order only
         durations.append((sequential_seeds, encoded_bytes, update_s))
     return sorted(range(len(durations)), key=lambda index: durations[index], reverse=True)
 
@@ -179,7 +180,8 @@ def _bounds(spec: CompareSpec, timings: Timings) -> Bounds:
 
     Bounds of speedups are None if the first method has no time on the network.
     """
-    bounds, networks = {}, {network.name: network for network in spec.networks}
+    bounds = {}
+    networks = {network.name: network for network in spec.networks}
     for (method, network_name), timing in timings.items():
         baseline = _baseline_timing(spec, timings, networks[network_name])
         speedups: dict[str, Any] = {"speedup_low": None, "speedup_high": None}
@@ -197,30 +199,31 @@ def _rows(
     Speedups compare a method with the first method on the same network; they are None if that method has no time there.
     """
     rows = []
-    trained_by_name = {training.method: training for training in finished}
+    trained_by_name = {trained.method: trained for trained in finished}
     for network in spec.networks:
-        baseline, baseline_reached_s = _baseline_timing(spec, timings, network), math.inf  # inf: never reached
+        baseline = _baseline_timing(spec, timings, network)
+        baseline_reached_s = math.inf  # never
         if baseline is not None:
             trained_baseline = trained_by_name[name_of_training(spec, spec.methods[0], network)]
             baseline_reached_s = time_to_target(trained_baseline, baseline.clock, target)
-        for training in finished:
-            key = training.method, network.name
+        for trained in finished:
+            key = trained.method, network.name
             if key not in timings:  # a method that was trained for another network
                 continue
-            clock, history = timings[key].clock, training.history
-            loss, loss_min, loss_max = final_loss(training)
+            clock, history = timings[key].clock, trained.history
+            loss, loss_min, loss_max = final_loss(trained)
             diverged_steps = [step for step in history.diverged_at if step is not None]
-            reached_s = time_to_target(training, clock, target)
-            both_reach = reached_s > 0 and math.isfinite(reached_s) and math.isfinite(baseline_reached_s)
+            reached_s = time_to_target(trained, clock, target)
+            both_reach_target = reached_s > 0 and math.isfinite(reached_s) and math.isfinite(baseline_reached_s)
             rows.append({
-                "method": training.method, "network": network.name, "workers": spec.workers, "steps": history.steps,
+                "method": trained.method, "network": network.name, "workers": spec.workers, "steps": history.steps,
                 **clock_record(clock),
                 "speedup": None if baseline is None else baseline.clock.step_time_s / clock.step_time_s,
                 **bounds[key],
                 "loss": loss, "loss_min": loss_min, "loss_max": loss_max, "target_loss": target,
                 "time_to_target_s": reached_s, "diverged_at": min(diverged_steps, default=None),
                 "diverged_seeds": len(diverged_steps), "interrupted": history.interrupted,
-                **({} if training.asynchronous is None else training.asynchronous.record()),
-                "time_to_target_speedup": baseline_reached_s / reached_s if both_reach else None,
+                **({} if trained.asynchronous is None else trained.asynchronous.record()),
+                "time_to_target_speedup": baseline_reached_s / reached_s if both_reach_target else None,
             })  # fmt: skip
     return rows

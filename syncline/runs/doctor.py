@@ -46,7 +46,7 @@ CONSEQUENCES = {
     "notebooks": "'make notebooks' has no JupyterLab", "optuna": "'syncline sweep --search optuna' is refused",
     "test": "the tests do not run", "dev": "the linters do not run",
 }  # fmt: skip
-"""The consequence of a missing extra."""
+"""What does not work without an extra."""
 
 ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
 """Groups of entry points, ``syncline.NAME``, by which other packages add names."""
@@ -59,9 +59,9 @@ class Finding:
     Attributes:
         group: ``versions``, ``machine``, ``processes`` or ``extras``.
         name: name of the part that was checked.
-        found: version or description of the part; "none" without it.
+        found: version or description of the part; "none" if it is missing.
         ok: whether everything that needs the part works.
-        without: commands that do not work without the part, and the remedy; empty if all work.
+        without: what does not work without the part, and the remedy; empty if all works or nobody knows.
     """
 
     group: str
@@ -72,16 +72,16 @@ class Finding:
 
 
 class Answer(NamedTuple):
-    """The result of a check, as in `Finding`."""
+    """The answer of a check's function, to which `findings` adds the check's group and name; see `Finding`."""
 
     found: str
     ok: bool = True
     without: str = ""
 
 
-def _not_working(without: str, found: str = "none") -> Answer:
-    """Return the result of a check that has found a part missing, or not working for all that needs it."""
-    return Answer(found, ok=False, without=without)
+def _not_working(consequence: str, found: str = "none") -> Answer:
+    """Return the answer of a check whose part is missing, or does not work for all that needs it."""
+    return Answer(found, ok=False, without=consequence)
 
 
 def findings() -> list[Finding]:
@@ -92,7 +92,7 @@ def findings() -> list[Finding]:
             try:
                 answer = check()
             except Exception as error:  # any error of another package or of the system
-                answer = _not_working(without="", found=f"is unknown ({error_text(error)})")
+                answer = _not_working(consequence="", found=f"is unknown ({error_text(error)})")
             if answer is not None:
                 results.append(Finding(group, name, answer.found, answer.ok, answer.without))
     return results
@@ -213,10 +213,8 @@ def _extra(name: str) -> Answer:
     packages = EXTRAS[name]
     missing = [package for package in packages if installed_version(package) is None]
     if missing:
-        remedy = f"pip install 'syncline[{name}]'"
-        if len(missing) < len(packages):
-            remedy += f" (lacks {', '.join(missing)})"
-        return _not_working(f"{CONSEQUENCES[name]}: {remedy}")
+        missing_packages = f" (lacks {', '.join(missing)})" if len(missing) < len(packages) else ""
+        return _not_working(f"{CONSEQUENCES[name]}: pip install 'syncline[{name}]'{missing_packages}")
     if len(packages) == 1:
         return Answer(f"{packages[0]} {installed_version(packages[0])}")
     return Answer(f"{len(packages)} packages")

@@ -105,7 +105,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
         for network in spec.links:
             for schedule in spec.schedules:
                 placed = run_placed(spec, schedule, network)
-                simulated.append(SimulatedSchedule(schedule, network.name, placed.timeline))
+                simulated.append(SimulatedSchedule(schedule, network=network.name, timeline=placed.timeline))
                 schedule_report = report(placed.timeline, spec.build_schedule(schedule), spec.stages)
                 row = schedule_row(spec, schedule, network=network.name, report=schedule_report)
                 row |= {"placement": placed.placement, "ranks": placed.ranks}
@@ -128,7 +128,7 @@ def schedule_row(spec: PipelineSpec, schedule: str, network: str, report: Pipeli
 
     Args:
         schedule: name of the schedule.
-        network: name of the network; messages take no time if the spec has no network of this name.
+        network: name of the network; where it is none of the spec's, the closed form has free links.
         report: report on the simulation of the schedule.
     """
     networks = {link.name: link for link in spec.links}
@@ -164,7 +164,8 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 
     Jitter and averaging between replicas are not included. Messages are included only of GPipe on equal links.
     """
-    if schedule not in CLOSED_FORMS or (schedule_kind(schedule).takes_limits and spec.max_in_flight is not None):
+    has_limits = schedule_kind(schedule).takes_limits and spec.max_in_flight is not None  # which no form includes
+    if schedule not in CLOSED_FORMS or has_limits:
         return None
     stage_seconds = spec.stage_seconds(schedule)
     for values_by_stage in (*stage_seconds, spec.update):
@@ -176,10 +177,12 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
         return None
     if update_s and schedule == "async-1f1b":  # its updates take place within the schedule
         return None
-    # The form of zb-h1 holds if weight gradients fill the bubble, with times as in `pipeline_s`.
-    is_filled = spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
-    if schedule == "zb-h1" and not is_filled:
-        return None
+    if schedule == "zb-h1":
+        weight_gradients_fill_bubble = (
+            spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
+        )
+        if not weight_gradients_fill_bubble:  # which its form assumes, see `pipeline_s`
+            return None
     if schedule == "gpipe" and isinstance(network, Link) and network.duplex == "full":
         nbytes = spec.pipeline(schedule).activation_bytes
         flush_s = gpipe_s(
@@ -196,11 +199,16 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 
 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
-    """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names."""
+    """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names.
+
+    Of more than `MOST_TRACED` spans it has the first micro-batches, about as many as have so many spans.
+    """
     workers = spec.stages * spec.replicas
-    traced_share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
-    microbatches = spec.microbatches if traced_share >= 1 else max(1, int(spec.microbatches * traced_share))
-    parts = [schedule.timeline.head(microbatches).to_columns() for schedule in simulated]
+    num_spans = sum(len(schedule.timeline) for schedule in simulated)
+    traced_microbatches = spec.microbatches
+    if num_spans > MOST_TRACED:
+        traced_microbatches = max(1, int(spec.microbatches * (MOST_TRACED / num_spans)))
+    parts = [schedule.timeline.head(traced_microbatches).to_columns() for schedule in simulated]
     for index, part in enumerate(parts):
         part["worker"] = part["worker"] + workers * index  # each schedule has workers of its own
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -222,16 +230,15 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     from syncline.analysis.timelines import SchedulePanel, draw_schedules
 
     panels = []
-    num_drawn = max(1, MOST_STAGES_DRAWN // spec.stages)  # one, however many stages it has
-    drawn_schedules = simulated[:num_drawn]
-    for network, group in groupby(drawn_schedules, key=lambda schedule: schedule.network):
+    most_panels = max(1, MOST_STAGES_DRAWN // spec.stages)  # the first schedule is drawn however many stages it has
+    for network, group in groupby(simulated[:most_panels], key=lambda schedule: schedule.network):
         schedules = list(group)
         # Stages of the first replica.
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
         # One end of the time axis for all panels of a network, at which none has too many tasks.
-        until_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
+        end_of_axis_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
-            spans = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
+            spans = task_spans(timeline, spec.build_schedule(schedule.schedule), end_of_axis_s)
             title = _title(spec, schedule)
             num_tasks = (timeline.computes & (timeline.what != UPDATE)).sum()  # an update is no task of a schedule
             if len(spans) < num_tasks:
@@ -265,23 +272,29 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
         is_last = network is spec.links[-1]  # the note stands once, below the last table
         tables.append(
             table(
-                _table_title(network, spec), columns, network_rows, note=note if is_last else "",
+                _table_title(spec, network), columns, network_rows, note=note if is_last else "",
                 bounds=("makespan_s",), values=LARGEST,
             )
         )  # fmt: skip
         tables += _placement_tables(network_rows)
+    return [*tables, _stage_table(rows, spec)]
+
+
+def _stage_table(rows: list[Record], spec: PipelineSpec) -> Group:
+    """Return a table of the stages on the first network; of more than `MOST_STAGES`, without those in the middle."""
+    first_network = spec.links[0].name
+    has_all_stages = spec.stages <= MOST_STAGES
     stage_rows = []
     for row in rows:
-        if row["network"] == spec.links[0].name:
-            for stage in row["per_stage"]:
-                from_either_end = min(stage["stage"], spec.stages + 1 - stage["stage"])
-                if spec.stages <= MOST_STAGES or from_either_end <= MOST_STAGES // 2:
-                    stage_rows.append({"schedule": row["schedule"]} | stage)
+        if row["network"] != first_network:
+            continue
+        stages = row["per_stage"]
+        shown = stages if has_all_stages else stages[: MOST_STAGES // 2] + stages[-MOST_STAGES // 2 :]
+        stage_rows += [{"schedule": row["schedule"]} | stage for stage in shown]
     columns = STAGE_COLUMNS + (" activations_bytes weights_bytes" if spec.model else "")
-    title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
-    note = STAGE_NOTE + ("" if spec.stages <= MOST_STAGES else "\nStages in the middle: --json.")
-    tables.append(table(title, columns, rows=stage_rows, note=note, section="schedule"))
-    return tables
+    title = "Stages" if len(spec.links) == 1 else f"Stages, on {first_network}"
+    note = STAGE_NOTE + ("" if has_all_stages else "\nStages in the middle: --json.")
+    return table(title, columns, stage_rows, note=note, section="schedule")
 
 
 def _placement_tables(rows: list[Record]) -> list[Group]:
@@ -290,9 +303,10 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     for row in rows:
         placements = row.get("placements", ())
         makespans_s = {placement["placement"]: placement["makespan_s"] for placement in placements}
-        if "given" in makespans_s and len(placements) > 1:
+        given_s = makespans_s.get("given")  # with the ranks as the network places them, see `PLACEMENT_NOTE`
+        if given_s is not None and len(placements) > 1:
             for placement in placements:
-                saved_share = 1 - placement["makespan_s"] / makespans_s["given"]
+                saved_share = 1 - placement["makespan_s"] / given_s
                 table_rows.append({"schedule": row["schedule"], **placement, "saved": saved_share})
     if not table_rows:
         return []
@@ -300,8 +314,8 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     return [table("Placements of the ranks", columns, table_rows, note=PLACEMENT_NOTE, section="schedule")]
 
 
-def _table_title(network: Network, spec: PipelineSpec) -> str:
-    """Return the title of a network's table: the size of the pipeline, and the network."""
+def _table_title(spec: PipelineSpec, network: Network) -> str:
+    """Return the title of a network's table: the size of the pipeline, and the network, or that links are free."""
     work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
     if spec.model is not None and spec.hardware is not None:
         work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens_per_microbatch:,} tokens"
@@ -332,7 +346,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
     messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
     makespan_s = placed.timeline.makespan_s
 
-    def with_computing(factor: float) -> float:
+    def makespan_with_computing_s(factor: float) -> float:
         """Return the seconds of the makespan if all computing takes ``factor`` times as long."""
         if computing is EXACT:
             return makespan_s
@@ -344,7 +358,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
         )
         return run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
 
-    computing_s = [with_computing(factor) for factor in (computing.low, computing.high)]
+    computing_s = [makespan_with_computing_s(factor) for factor in (computing.low, computing.high)]
     messages_s = [makespan_s * factor for factor in (messages.low, messages.high)]
     low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(seconds) for seconds in computing_s + messages_s])
     basis = basis_text(computing.basis, messages.basis)

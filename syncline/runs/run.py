@@ -66,28 +66,32 @@ def run(
         write_measurements(folder, [trained])
         network = spec.network
         timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
+        clock = None if timing is None else timing.clock
         bounds = {} if timing is None else timing.bounds()
-        records = run_records(trained, None if timing is None else timing.clock, network, spec.workers)
-        rows = [record | bounds for record in records]
-        facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
-        facts |= where_trained(spec) | {"measured_step_s": step_s}
-        folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
-        if timing is not None:
-            key, clock = (trained.method, network.name), timing.clock
+        rows = [record | bounds for record in run_records(trained, clock, network, spec.workers)]
+        facts = {
+            "seeds": spec.seeds, "wall_s": trained.wall_s, "interrupted": trained.history.interrupted,
+            "problem": trained.facts, **where_trained(spec), "measured_step_s": step_s, "rows": rows,
+        }  # fmt: skip
+        folder.json("run", environment() | facts)
+        if clock is not None:
+            key = trained.method, network.name
             write_curves(folder, spec, [trained], {key: clock}, {network.name: network}, bounds={key: bounds})
             folder.table("timeline", timeline_columns([(trained.method, network.name, clock.timeline)]))
             folder.trace(chrome_trace(clock.timeline, names_of_workers(clock.timeline, spec.num_endpoints)))
             write_contributions(folder, [trained])
             if figures:
                 run_figures(folder, spec, trained, clock)
-    result = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
-    return result | {"measured_step_s": step_s}
+    return {
+        "rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted,
+        "measured_step_s": step_s,
+    }  # fmt: skip
 
 
 def steps_of(spec: Experiment) -> int:
     """Return the number of steps that an experiment will make, as counted by the progress of `run`.
 
-    A run makes the steps of its spec. A study makes the steps of all its trainings and votes.
+    A run makes the steps of its spec. A study makes those of all its trainings; a study of votes counts its votes.
     """
     return spec.steps if isinstance(spec, RunSpec) else sum(piece.length for piece in _pieces_of_study(spec))
 
@@ -120,9 +124,9 @@ def run_study(
         if on_progress:
             on_progress(sum(steps_by_piece))
 
-    def none_first(record: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Return a key that sorts records by their values in turn, with None before all others."""
-        return [(value is not None, "" if value is None else value) for value in record.values()]
+    def sort_key(record: dict[str, Any]) -> list[tuple[bool, Any]]:
+        """Return a record's values for sorting; None, which has no order among numbers and texts, comes first."""
+        return [(value is not None, value) for value in record.values()]
 
     with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, watched(progress, report):
         folder.spec(spec)
@@ -131,7 +135,7 @@ def run_study(
         for piece_records in side_by_side(calls, jobs, progress):
             records += piece_records
             if piece_records:  # rewritten after each piece, so that a crash of the next one loses nothing
-                sorted_records = sorted(records, key=none_first)  # because pieces finish in a random order
+                sorted_records = sorted(records, key=sort_key)  # because pieces finish in a random order
                 folder.table("metrics", {name: [record[name] for record in sorted_records] for name in records[0]})
         rows = study.rows(spec, records)
         interrupted = progress.stopped
@@ -145,7 +149,7 @@ def run_study(
 def _pieces_of_study(spec: Experiment) -> list[Any]:
     """Return the parts of a study's work, which can run in parallel; see `syncline.specs.study.Piece`."""
     pieces = study_of(spec).pieces
-    assert pieces is not None, "a study that answers at once"
+    assert pieces is not None, "a study without pieces is projected and never run"
     return pieces(spec)
 
 

@@ -43,6 +43,9 @@ DARK = pages.DARK | {
 MIN_CONTRAST = 3.0
 """Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
+PIXELS_PER_DASH_UNIT = 2
+"""Pixels of a dash of length 1 in matplotlib, whose lengths are multiples of the width of the line."""
+
 
 def contrast(color: str, other: str) -> float:
     """Return the contrast of two colours, (L1 + 0.05) / (L2 + 0.05), of their relative luminances L1 >= L2 (WCAG 2.2).
@@ -63,19 +66,24 @@ def legible(color: str, ground: str) -> str:
     ('#0072b2', '#ffffff')
     """
     hue, lightness, saturation = colorsys.rgb_to_hls(*_red_green_blue(color))
-    change = -0.01
-    is_dark_ground = _luminance(ground) < 0.2
+    step_of_lightness = -0.01
+    is_dark_ground = _luminance(ground) < 0.2  # about where white begins to contrast more than black
     if is_dark_ground:
-        lightness, change = 1 - lightness, 0.01
+        lightness, step_of_lightness = 1 - lightness, 0.01
     while True:
         candidate = _hex(colorsys.hls_to_rgb(hue, lightness, saturation))
         if contrast(candidate, ground) >= MIN_CONTRAST:
             return candidate
-        lightness += change
+        lightness += step_of_lightness
 
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return by method the colours ``light`` and ``dark`` and the ``dash`` in pixels of its line, as in figures."""
+    """Return the style of each method's line, with the colour and dashes that it has in figures, by method.
+
+    Returns:
+        Of each method its colours on a ``light`` and on a ``dark`` background, and ``dash``: the lengths of its dashes
+        and gaps in pixels, as in SVG; empty for a solid line.
+    """
     styles = {}
     for label, style in method_styles(methods).items():
         dash_lengths: Sequence[float] = ()
@@ -83,7 +91,7 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
             _, dash_lengths = style.linestyle
         styles[label] = {
             "light": legible(style.color, LIGHT["ground"]), "dark": legible(style.color, DARK["ground"]),
-            "dash": " ".join(f"{2 * length:g}" for length in dash_lengths),
+            "dash": " ".join(f"{PIXELS_PER_DASH_UNIT * length:g}" for length in dash_lengths),
         }  # fmt: skip
     return styles
 
@@ -94,15 +102,18 @@ def css_of_themes(styles: Sequence[dict[str, Any]]) -> str:
     Args:
         styles: the methods' styles, see `styles_of`.
     """
-    variables = {}
-    for name, theme in (("light", LIGHT), ("dark", DARK)):
-        method_colors = {f"m{index}": style[name] for index, style in enumerate(styles)}
-        variables[name] = "".join(f"--{key}:{value};" for key, value in (theme | method_colors).items())
-    light, dark = f"color-scheme:light;{variables['light']}", f"color-scheme:dark;{variables['dark']}"
+
+    def rule_of_root(selector: str, name: str, theme: dict[str, str]) -> str:
+        colors = theme | {f"m{index}": style[name] for index, style in enumerate(styles)}
+        variables = "".join(f"--{variable}:{color};" for variable, color in colors.items())
+        return f":root{selector}{{color-scheme:{name};{variables}}}"
+
+    chosen_dark = rule_of_root('[data-theme="dark"]', "dark", DARK)
+    dark_of_system = rule_of_root(":not([data-theme])", "dark", DARK)
     return (
-        f":root{{{light}}}"
-        f'@media screen{{:root[data-theme="dark"]{{{dark}}}}}'
-        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{{dark}}}}}"
+        rule_of_root("", "light", LIGHT)
+        + f"@media screen{{{chosen_dark}}}"
+        + f"@media screen and (prefers-color-scheme:dark){{{dark_of_system}}}"
     )
 
 
@@ -174,19 +185,20 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
         SynclineError: the files of a result do not fit it, because they were changed.
     """
     results = titled(results)
-    names: list[str] = []  # of lines and bars
+    names_in_all_results: list[str] = []
     for result in results:
         with refuse_changed_files(_path_of_result(result)):
-            names += named_lines(result)
-    names = list(dict.fromkeys(names))
+            names_in_all_results += named_lines(result)
+    # One colour per name in the whole page, for which all names are needed before the first chart.
+    names = list(dict.fromkeys(names_in_all_results))
     styles = styles_of(names)
     charts: dict[str, Any] = {}
     sections = []
     for number, result in enumerate(results, start=1):
         with refuse_changed_files(_path_of_result(result)):
             sections.append(_section(number, result, names, charts))
+    titles = [result.title for result in results]
     if not title:
-        titles = [result.title for result in results]
         title = titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"
     scripts = "\n".join(_file_text(name) for name in SCRIPTS)
     line_styles = [{"name": name, "dash": style["dash"]} for name, style in styles.items()]
@@ -239,21 +251,22 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
     Args:
         number: number of the section, from 1.
-        names: methods of all results, in the order of their colours.
+        names: names of the lines and bars of all results, in the order of their colours.
         charts: charts of the page by their ids.
     """
     is_pipeline = any("makespan_s" in row for row in result.rows)
+    noun_of_rows = "method"
+    if is_pipeline:
+        noun_of_rows = "schedule"
+    elif result.command == "replicate":
+        noun_of_rows = "comparison"
     section: dict[str, Any] = {
-        "id": f"r{number}", "title": result.title, "named": "method", "words": summary_of_result(result),
+        "id": f"r{number}", "title": result.title, "named": noun_of_rows, "words": summary_of_result(result),
         "tables": [drawn_table(table) for table in result.tables],
         "warnings": warnings_of(result), "findings": result.findings, "caveats": caveats_of(result),
         "losses": None, "shares": None, "ranges": [], "spans": None, "placement": "", "missing": "",
         "origin": provenance_of(result),
     }  # fmt: skip
-    if is_pipeline:
-        section["named"] = "schedule"
-    elif result.command == "replicate":
-        section["named"] = "comparison"
     if result.command != "sweep":
         section |= {"shares": time_shares(result.rows), "ranges": ranges_of(result.rows)}
     missing = []
@@ -277,7 +290,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
         section["spans"] = {"id": f"r{number}-spans", "left": spans["left"], "title": title}
 
     ledger = result.file("ledger.parquet")
-    if ledger is None or is_pipeline:
+    if ledger is None:
         missing.append("a ledger of collectives")
     placement = None if ledger is None else placement_chart(ledger, names)
     if placement is not None:
@@ -298,8 +311,8 @@ def drawn_table(table: Group) -> dict[str, Any]:
     """Return what a command prints as the variables of the page's template.
 
     Returns:
-        Of a table of rows ``title``, ``headings``, ``rows``, ``left`` (indices of the columns of text) and ``notes``;
-        of anything else, such as a line or a drawing, an empty ``title`` and ``text``.
+        For a table its ``title``, ``headings``, ``rows``, ``notes``, and in ``left`` the indices of the columns of
+        text; for anything else, such as a line or a drawing, its ``text`` and an empty ``title``.
     """
     if not isinstance(table, RowsTable):
         return {"title": "", "text": as_text(table).strip("\n")}

@@ -17,7 +17,7 @@ PARTS = {
     "inside": ("inside_s", "waiting inside a replica"),
     "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
 }
-"""Parts of a step: by kind, which decides the colour, the column of the rows and the name."""
+"""Parts of a step that rows have: (column, name on the page) by the kind that decides the part's colour."""
 
 HIDDEN = "hidden: on the network beside computing"
 REST = "the rest"
@@ -40,7 +40,7 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     groups = []
     drawn_kinds: set[str] = set()
-    for title, rows_by_name in _rows_by_network(timed_rows):
+    for title, rows_by_name in _first_rows_by_network(timed_rows):
         bars = [_bar(name, row) for name, row in rows_by_name.items()]
         groups.append({"title": title, "bars": bars})
         for bar in bars:
@@ -55,6 +55,7 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bar of a row: the parts of its step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
+    # Without a column, or with None in it, the part takes no time.
     seconds_by_kind = {kind: row.get(column) or 0.0 for kind, (column, _) in PARTS.items()}
     seconds_by_kind["rest"] = step_s - sum(seconds_by_kind.values())
     parts = []
@@ -64,7 +65,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
             parts.append({"kind": kind, "share": 100 * seconds / step_s, "text": text})
     hidden_s = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
     hidden = None
-    if hidden_s > SMALLEST_SHARE * step_s:
+    if hidden_s > SMALLEST_SHARE * step_s:  # at most the whole bar, as several collectives may run at once
         hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
     return {"name": name, "step": format_seconds(step_s), "parts": parts, "hidden": hidden}
 
@@ -78,7 +79,7 @@ class ValueRange(NamedTuple):
 
 
 RANGES = {"step_time_s": None, "speedup": 1.0, "loss": None, "difference": 0.0}
-"""Columns whose ranges are drawn, with a value to mark."""
+"""Columns whose ranges are drawn, each with the value that means no difference, which is marked by a line."""
 
 
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -87,11 +88,11 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A group has its ``title``, the ``names`` of the methods, and the ``columns`` in which any row has a range.
     """
     groups = []
-    for title, rows_by_name in _rows_by_network(rows):
+    for title, rows_by_name in _first_rows_by_network(rows):
         columns = []
-        for name, mark in RANGES.items():
+        for name, marked_value in RANGES.items():
             ranges = [_range(row, name) for row in rows_by_name.values()]
-            column = _drawn_column(column_of(name), ranges, mark=mark)
+            column = _drawn_column(column_of(name), ranges, marked_value)
             if column is not None:
                 columns.append(column)
         if columns:
@@ -101,35 +102,39 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _range(row: Mapping[str, Any], column: str) -> ValueRange | None:
     """Return the range of a row, over the seeds or between its bounds; None if it lacks one of the three numbers."""
-    name, unit = column, ""
-    if column.endswith("_s"):  # the bounds of step_time_s are step_time_low_s and step_time_high_s
-        name, unit = column.removesuffix("_s"), "_s"
-    low_name, high_name = f"{name}_low{unit}", f"{name}_high{unit}"
-    if f"{name}_min{unit}" in row:  # over the seeds
-        low_name, high_name = f"{name}_min{unit}", f"{name}_max{unit}"
+    unit = "_s" if column.endswith("_s") else ""  # the bounds of step_time_s are step_time_low_s and step_time_high_s
+    stem = column.removesuffix(unit)
+    has_range_of_seeds = f"{stem}_min{unit}" in row
+    lowest, highest = ("min", "max") if has_range_of_seeds else ("low", "high")
     numbers = []
-    for name_of_number in (low_name, column, high_name):
-        number = row.get(name_of_number)
+    for number_column in (f"{stem}_{lowest}{unit}", column, f"{stem}_{highest}{unit}"):
+        number = row.get(number_column)
         if not isinstance(number, int | float) or not math.isfinite(number):
             return None
         numbers.append(float(number))
     return ValueRange(*numbers)
 
 
-def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:
-    """Return a column of ranges with positions in percent of the span of all ranges; None without different ends.
+def _drawn_column(
+    column: Column, ranges: Sequence[ValueRange | None], marked_value: float | None
+) -> dict[str, Any] | None:
+    """Return a column of ranges with positions in percent of the span from the lowest to the highest of all numbers.
 
     Args:
         column: the column whose ranges are drawn.
         ranges: range of each row, or None.
-        mark: a value that is marked, such as a speedup of 1.
+        marked_value: a value at which a line is drawn, such as a speedup of 1.
+
+    Returns:
+        None if no range has a low bound that differs from its high bound.
     """
     known_ranges = [value_range for value_range in ranges if value_range is not None]
     if all(value_range.low == value_range.high for value_range in known_ranges):
         return None
-    marks = [] if mark is None else [mark]
-    lowest = min([min(value_range) for value_range in known_ranges] + marks)
-    highest = max([max(value_range) for value_range in known_ranges] + marks)
+    numbers = [number for value_range in known_ranges for number in value_range]
+    if marked_value is not None:
+        numbers.append(marked_value)
+    lowest, highest = min(numbers), max(numbers)
     is_log = lowest > 0 and highest > LOGARITHMIC_RATIO * lowest
 
     def percent(value: float) -> float:
@@ -149,15 +154,15 @@ def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: 
         })  # fmt: skip
     return {
         "title": f"{column.header} (logarithmic)" if is_log else column.header,
-        "mark": None if mark is None else percent(mark), "cells": cells,
+        "mark": None if marked_value is None else percent(marked_value), "cells": cells,
     }  # fmt: skip
 
 
-def _rows_by_network(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
-    """Return groups of neighbouring rows with the same model, hardware and network.
+def _first_rows_by_network(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
+    """Return the groups of consecutive rows with the same model, hardware and network.
 
     Returns:
-        For each group its title, and the first row of each method by the method's name.
+        For each group its title, and the first row of each method (comparison, schedule) by the method's name.
     """
     groups: list[tuple[str, dict[str, Mapping[str, Any]]]] = []
     for row in rows:

@@ -198,7 +198,7 @@ def _setting(result: Reported) -> str:
 def _loss(row: ReportedRow) -> str:
     """Return the loss of a row as text, with its range over the seeds."""
     lowest, highest = row.get("loss_min"), row.get("loss_max")
-    if lowest is None or lowest == highest:
+    if lowest is None or highest is None or lowest == highest:
         return four_digits(row["loss"])
     return f"{four_digits(row['loss'])} ({four_digits(lowest)} to {four_digits(highest)})"
 
