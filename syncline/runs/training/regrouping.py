@@ -108,8 +108,8 @@ class ReformedGroup:
             history.joined[first] = joined
             history.present[first:stop] = present
             for step in range(first, stop):
-                seconds_of_steps = times.end_s(step + 1) - times.next_start_s(first)  # with the checkpoints between them
-                history.step_end_s[step] = start_s + seconds_of_steps
+                passed_s = times.end_s(step + 1) - times.next_start_s(first)  # with the checkpoints between the steps
+                history.step_end_s[step] = start_s + passed_s
 
         history.costs = ElasticTraining(
             failures.failing_group(spec.workers), spec.steps, group_times,
