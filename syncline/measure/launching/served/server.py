@@ -101,7 +101,7 @@ class _Server(EventObserver):
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.batch_sizes = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
-        settings = async_plan(spec, method, tensors, base_s=step_s, network=spec.network).settings
+        settings = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).settings
         self.model_bytes = int(settings.model_bytes)
         self.policy = ServerPolicy(settings, observer=self, timing=self)
 
