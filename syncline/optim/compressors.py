@@ -199,15 +199,15 @@ class LpMean(Compressor):
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 
     M_p is the power mean of the magnitudes of a worker's tensor x, and P the number of workers.
-    ``s = floor((2^bits - 1) / (2 P))`` (or the largest integer of the tensor's type), so that no sum overflows. Workers
+    ``s = floor((2^bits - 1) / (2 P))``, so that no sum overflows, but at most what the type of x can count to. Workers
     send one fp32 number per tensor by an all-gather, then ``bits`` per entry by an all-reduce. Entries above 2 S are
     cut off. Sums of integers do not depend on their order.
 
     Args:
         bits: bits of a sum of integers, 2 to 31. Sums are packed into bytes if the number of bits divides 8, else into
             words of four bytes.
-        p: exponent of the power mean that gives the scale, above 0; ``math.inf`` for the maximum. It is not 0, because
-            large entries would be cut off if most entries are tiny.
+        p: exponent of the power mean that gives the scale, above 0; ``math.inf`` for the maximum. With 0, the geometric
+            mean, large entries would be cut off where most entries are tiny.
 
     Raises:
         SpecError: a value is out of range, or later, there are too many workers for the bits.
@@ -227,7 +227,7 @@ class LpMean(Compressor):
 
     def check(self, workers: int) -> None:
         """Raise a SpecError if the sum of the workers' integers does not fit into ``bits``."""
-        sum_levels(self.bits, workers)
+        sum_levels(self.bits, workers)  # raises the error
 
     @override
     def mean(
@@ -239,18 +239,18 @@ class LpMean(Compressor):
         scales = power_means(xs, self.p).to(torch.float32)
         shared_scales = comm.all_gather(scales, label="scales").amax(1)  # S of each tensor, (R, number of tensors)
 
-        # Round to multiples of 2 S / s, which is computed once for all tensors of equal s and dtype.
-        units_of_all: dict[tuple[int, torch.dtype], Tensor] = {}
+        # Round to multiples of 2 S / s, which is computed for all columns (tensors) at once per s and dtype.
+        unit_columns: dict[tuple[int, torch.dtype], Tensor] = {}
         units, integers, words = [], [], []
+        words_are_bytes = 8 % self.bits == 0  # bytes are packed from floats that hold integers, too
         for i, (x, s) in enumerate(zip(xs, levels, strict=True)):
             key = (s, x.dtype)
-            if key not in units_of_all:
-                units_of_all[key] = (shared_scales * (2 / s)).to(x.dtype)
-            unit = units_of_all[key][:, i : i + 1]
+            if key not in unit_columns:
+                unit_columns[key] = (shared_scales * (2 / s)).to(x.dtype)
+            unit = unit_columns[key][:, i : i + 1]
             q = _round_to_units(flatten_rows(x), unit, s)
             units.append(unit)
             integers.append(q)
-            words_are_bytes = 8 % self.bits == 0  # bytes are packed from floats that hold integers, too
             words.append(packed.encode((q if words_are_bytes else q.long()) + s))  # from 0 to 2 s
 
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoding_details(*xs))
@@ -309,7 +309,7 @@ class QSGD(GatheringCompressor):
         """Return the norm and the packed integers of each tensor."""
 
         def decode(x: Tensor, q: Tensor, unit: Tensor) -> Tensor:
-            # The mean over one worker is the worker's decoded tensor.
+            # A worker's decoded tensor is the mean over a group of this worker alone, (R, 1, n).
             return mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
 
         encoded = []
@@ -358,7 +358,7 @@ class BlockTopK(GatheringCompressor):
     pairs: SparsePairs = PAIRS
 
     def __post_init__(self) -> None:
-        _ = self.coefficients  # refuses a value out of range
+        _ = self.coefficients  # makes them, which refuses a value out of range
 
     @property
     def coefficients(self) -> Coefficients:

@@ -66,12 +66,13 @@ def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Join blocks ``(R, number of blocks, *b)`` to a tensor ``(R, *shape)``: the inverse of ``to_blocks``."""
     block_lengths = blocks.shape[2:]
     dims = len(block_lengths)
-    counts = [length // size for length, size in zip(shape or (1,), block_lengths, strict=True)]
-    x = blocks.reshape(blocks.shape[0], *counts, *block_lengths)
-    alternating = [0]
+    lengths = shape or (1,)  # a number is a block by itself
+    counts = [length // block_length for length, block_length in zip(lengths, block_lengths, strict=True)]
+    counts_first = blocks.reshape(blocks.shape[0], *counts, *block_lengths)
+    axes = [0]
     for i in range(dims):
-        alternating += [1 + i, 1 + dims + i]  # the number of blocks along dimension i, and their length
-    return x.permute(alternating).reshape(blocks.shape[0], *shape)
+        axes += [1 + i, 1 + dims + i]  # the number of blocks along dimension i, and their length
+    return counts_first.permute(axes).reshape(blocks.shape[0], *shape)
 
 
 @lru_cache(maxsize=64)
@@ -109,12 +110,12 @@ def change_basis(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
 
 
 def _multiply_along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
-    """Return blocks ``(R, n, *b)`` multiplied by a matrix along one axis."""
+    """Return blocks ``(R, n, *b)`` multiplied by a matrix along one axis, if possible without a transposition."""
     last_axis = blocks.dim() - 1
     if axis == last_axis:
         return blocks @ matrix.mT
     if axis == last_axis - 1:
-        return matrix @ blocks  # a product per block needs no transposition
+        return matrix @ blocks
     return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
 
 
@@ -137,14 +138,13 @@ def transform_sparse(
     blocks = value.new_empty(*index.shape[:2], *lengths)
     # The loop reads rows of the transposed matrices; for the inverse DCT this copies nothing.
     left_rows, right_rows = (matrix.mT.contiguous().numpy() for matrix in matrices if matrix is not None)
-    loops.transform_sparse_blocks(
-        index.view(-1, k).numpy(), value.view(-1, k).numpy(), left_rows, right_rows, blocks.flatten(0, 1).numpy()
-    )
+    out = blocks.flatten(0, 1).numpy()  # a view, through which the loop writes the results
+    loops.transform_sparse_blocks(index.view(-1, k).numpy(), value.view(-1, k).numpy(), left_rows, right_rows, out=out)
     return blocks
 
 
 def loops_for_sparse(x: Tensor, lengths: tuple[int, ...], matrices: Sequence[Tensor | None]) -> ModuleType | None:
-    """Return the module of compiled loops if `transform_sparse` returns the bits of ``change_basis`` for blocks of x.
+    """Return the module of compiled loops if `transform_sparse` is faster than ``change_basis``, and has its bits.
 
     Args:
         x: tensor that is cut into blocks, ``(R, *s)``.
@@ -168,7 +168,7 @@ MOST_TESTED_BLOCKS = 64
 def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
     """Return whether the loop of `transform_sparse` has the bits of matrix products for blocks of this shape.
 
-    It does if the products add their terms in order. BLAS libraries mostly do, but for small matrices.
+    It does if the products add their terms in order, as BLAS libraries mostly do, except for small matrices.
     """
     source = torch.Generator().manual_seed(0)
     entries = torch.randn(1, num_blocks, math.prod(lengths), generator=source)
@@ -241,10 +241,10 @@ class Coefficients:
         blocks = to_blocks(x, block_lengths)
         num_rows, num_blocks = blocks.shape[:2]
 
-        # On a CPU few blocks at a time, so that their coefficients stay in its cache; a GPU would wait between pieces.
-        piece_length = CACHED_NUMBERS // block_size if x.device.type == "cpu" else num_rows * num_blocks
+        # On a CPU few blocks at a time, so that their coefficients stay in its cache; a GPU takes all at once.
+        blocks_per_piece = CACHED_NUMBERS // block_size if x.device.type == "cpu" else num_rows * num_blocks
         indices, values = [], []
-        for piece in blocks.flatten(0, 1).split(max(1, piece_length)):
+        for piece in blocks.flatten(0, 1).split(max(1, blocks_per_piece)):
             coefficients = change_basis(piece.unsqueeze(0), matrices).flatten(2)
             piece_index = largest_indices(coefficients, min(self.k, block_size))
             indices.append(piece_index)
@@ -253,7 +253,8 @@ class Coefficients:
         value = torch.cat(values, dim=1).view(num_rows, num_blocks, -1)
 
         def decode() -> Tensor:
-            inverse_matrices, sent_value = self._matrices(x, t, inverse=True), self.pairs.rounded(value)
+            inverse_matrices = self._matrices(x, t, inverse=True)
+            sent_value = self.pairs.rounded(value)  # to the number format of a pair
             loops = loops_for_sparse(x, block_lengths, inverse_matrices)
             if loops:
                 sent_blocks = transform_sparse(loops, index, sent_value, block_lengths, inverse_matrices)
@@ -284,7 +285,7 @@ class Coefficients:
         index = index.view(replicas, workers, num_blocks, k).transpose(1, 2)
         value = value.view(replicas, workers, num_blocks, k).transpose(1, 2)
         inverse_matrices = self._matrices(like, t, inverse=True)
-        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)
+        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)  # for a tensor per replica
         if loops:
             index, value = mean_pairs(loops, index, value, block_size, average)
             return from_blocks(transform_sparse(loops, index, value, block_lengths, inverse_matrices), shape)
@@ -303,8 +304,8 @@ def mean_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Return the means over M workers of n sparse blocks each, as rising indices and values ``(S, n, e)``.
 
-    The workers' indices and values are ``(S, n, M, k)``. With ``e = min(M k, block_size)`` there is room for all of
-    their entries; the last index is repeated, with values of zero, where fewer differ.
+    The workers' indices and values are ``(S, n, M, k)``. There are ``e = min(M k, block_size)`` entries per block, the
+    most that can differ; if fewer do, the last index is repeated with values of zero.
     """
     replicas, num_blocks, workers, k = index.shape
     num_entries = min(workers * k, block_size)
@@ -313,10 +314,10 @@ def mean_pairs(
     loops.mean_of_pairs(
         index.reshape(-1, workers, k).numpy(),
         value.reshape(-1, workers, k).numpy(),
-        block_size,
-        average == "senders",
-        mean_index.flatten(0, 1).numpy(),
-        mean_value.flatten(0, 1).numpy(),
+        size=block_size,
+        over_senders=average == "senders",
+        out_index=mean_index.flatten(0, 1).numpy(),  # views, through which the loop writes the results
+        out_value=mean_value.flatten(0, 1).numpy(),
     )
     return mean_index, mean_value
 
@@ -400,7 +401,7 @@ class CoefficientMean(Reducer):
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Add the gradients to the momenta; return the averaged components q of each momentum, or None."""
+        """Add the gradients to the momenta; return the averaged components q of each, or None within a period."""
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size = min(self.per_node, comm.world_size)
         if node_size > 1:
@@ -417,7 +418,7 @@ class CoefficientMean(Reducer):
         for row in rows:
             momentum, alpha = row.state[DEMO_MOMENTUM], row.group["alpha"]
             message, decode = coefficients.encode(momentum, t)
-            if alpha:
+            if alpha:  # what is sent leaves the momentum
                 momentum.sub_(decode(), alpha=alpha)
             messages.append(message)
         sent, details = torch.cat(messages, dim=-1), encoding_details(*[row.g for row in rows])
@@ -435,30 +436,30 @@ class CoefficientMean(Reducer):
         return means
 
 
-def gather_from_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
-    """Gather one message of b bytes from each node of ``size`` workers, so that nodes send each message only once.
+def gather_from_nodes(sent: Tensor, node_size: int, comm: Communicator, details: Details) -> Tensor:
+    """Gather one message of b bytes from each node of ``node_size`` workers, so that nodes send each message only once.
 
     Each worker sends one share of its node's message to the workers with the same position in the other nodes. Then the
     workers of each node gather all shares.
 
     Args:
         sent: messages ``(R, b)``; those of the workers of one node are equal.
-        size: number of workers of a node.
+        node_size: number of workers of a node, a divisor of M.
         comm: the group of M workers.
         details: details of the call between nodes, for the ledger.
 
     Returns:
-        The messages of all nodes, ``(R, M / size, b)``.
+        The messages of all nodes, ``(R, M / node_size, b)``.
     """
-    nodes, nbytes = comm.world_size // size, sent.shape[1]
+    nodes, nbytes = comm.world_size // node_size, sent.shape[1]
     if nodes == 1:
         return sent.unsqueeze(1)
-    share_bytes = math.ceil(nbytes / size)
-    shares = torch.nn.functional.pad(sent, (0, share_bytes * size - nbytes)).unflatten(1, (size, share_bytes))
-    positions = [worker % size for worker in comm.local_workers]
+    share_bytes = math.ceil(nbytes / node_size)
+    shares = torch.nn.functional.pad(sent, (0, share_bytes * node_size - nbytes)).unflatten(1, (node_size, share_bytes))
+    positions = [worker % node_size for worker in comm.local_workers]
     own_shares = shares[list(range(len(sent))), positions]  # (R, share_bytes)
-    shares_of_nodes = comm.all_gather_across(own_shares, size, "top-k", details)  # (R, nodes, share_bytes)
+    shares_of_nodes = comm.all_gather_across(own_shares, node_size, "top-k", details)  # (R, nodes, share_bytes)
     # Forwarded bytes are not encoded a second time.
-    all_shares = comm.all_gather_within(shares_of_nodes.flatten(1), size, "top-k", Details(encoded_bytes=0))
-    by_node = all_shares.unflatten(2, (nodes, share_bytes)).transpose(1, 2)  # (R, nodes, size, share_bytes)
+    all_shares = comm.all_gather_within(shares_of_nodes.flatten(1), node_size, "top-k", Details(encoded_bytes=0))
+    by_node = all_shares.unflatten(2, (nodes, share_bytes)).transpose(1, 2)  # (R, nodes, node_size, share_bytes)
     return by_node.flatten(2)[..., :nbytes]  # without the padding

@@ -20,20 +20,20 @@ from syncline.optim.method import Method
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import Periodic
 
-ANCHOR, OUTER_MOMENTUM, OUTER_SECOND_MOMENT = "anchor", "outer_momentum", "outer_second_moment"
+PERIOD_START, OUTER_MOMENTUM, OUTER_SECOND_MOMENT = "anchor", "outer_momentum", "outer_second_moment"
 """Names of states: the parameters at the start of a period, and the outer optimizer's moments."""
 
 
-class AnchoredOuter(OuterOptimizer):
-    """The base of outer optimizers that use pseudo-gradients, see ``payload``."""
+class PseudoGradientOuter(OuterOptimizer):
+    """The base of outer optimizers whose workers average pseudo-gradients instead of parameters."""
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
         """Return the pseudo-gradient of each worker, the parameters at the period's start minus those at its end."""
-        return state[ANCHOR] - x
+        return state[PERIOD_START] - x
 
 
 @dataclass(frozen=True)
-class FedAdam(AnchoredOuter):
+class FedAdam(PseudoGradientOuter):
     """FedAdam: an outer Adam step with the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
 
         m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
@@ -61,18 +61,18 @@ class FedAdam(AnchoredOuter):
     def init(self, x: Tensor) -> dict[str, Tensor]:
         """Return a copy of the parameters, for the start of the period, and zero moments, by name."""
         zeros = x.new_zeros(x.shape)
-        return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
+        return {PERIOD_START: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
     def apply_average(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take an Adam step from the parameters at the start of the period, along the averaged pseudo-gradient."""
+        """Take an Adam step from the period's start, along the mean pseudo-gradient ``average``."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
-        state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
-        x.copy_(state[ANCHOR])
+        state[PERIOD_START].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
+        x.copy_(state[PERIOD_START])
 
 
 @dataclass(frozen=True)
-class Nesterov(AnchoredOuter):
+class Nesterov(PseudoGradientOuter):
     """DiLoCo's outer step: Nesterov momentum with the pseudo-gradient ``delta = mean_m (x_start - x_end,m)``.
 
         b <- mu b + delta
@@ -102,15 +102,14 @@ class Nesterov(AnchoredOuter):
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
         """Return a copy of the parameters, for the start of the period, and a zero momentum, by name."""
-        return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
+        return {PERIOD_START: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
     def apply_average(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take a Nesterov step from the parameters at the start of the period, along the averaged pseudo-gradient."""
+        """Take a Nesterov step from the period's start, along the mean pseudo-gradient ``average``."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
-        anchor = state[ANCHOR]
-        anchor.sub_(average, alpha=h["outer_lr"]).sub_(b, alpha=h["outer_lr"] * momentum)
-        x.copy_(anchor)
+        state[PERIOD_START].sub_(average, alpha=h["outer_lr"]).sub_(b, alpha=h["outer_lr"] * momentum)
+        x.copy_(state[PERIOD_START])
 
 
 PENDING = "pending_"
@@ -176,7 +175,7 @@ class Streaming(Method):
         four_bits: bool = False,
         **options: Any,
     ) -> None:
-        """Check the arguments, and store how fragments are sent; no average is in flight before the first step."""
+        """Check the arguments, which `Streaming` describes; no average is in flight before the first step."""
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:
@@ -193,12 +192,12 @@ class Streaming(Method):
             raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
         self.in_backward = in_backward
-        self._code = E3M0() if four_bits else None
+        self._encoding = E3M0() if four_bits else None
         self._in_flight: dict[FragmentState, TensorsInFlight] = {}
         super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
     def _due_fragments(self, t: int) -> list[FragmentState]:
-        """Return the states of fragments to send after step ``t``."""
+        """Return the states of fragments to send after step ``t``, see `Streaming`; ``t`` may be negative."""
         assert isinstance(self.sync, Periodic)
         due = []
         for state, period in self.sync.periods.items():
@@ -209,9 +208,10 @@ class Streaming(Method):
         return due
 
     def _fragment_rows(self, fragment_state: FragmentState) -> tuple[list[ParamRow], Spans]:
-        """Return the parameters of a fragment that have the state, and the spans of the model that the fragment covers.
+        """Return the parameters of a fragment that have the state, also without a gradient in this step, and its spans.
 
-        Parameters without a gradient in this step are included. The spans are empty unless ``in_backward``.
+        The spans are the parts of the model that the fragment covers, for a clock that sends them ``in_backward``; else
+        they are empty.
         """
         rows = self.rows(without_gradient=True)
         sizes = [row.x[0].numel() for row in rows]
@@ -231,7 +231,7 @@ class Streaming(Method):
             fragment_rows, spans = self._fragment_rows(due)
             if fragment_rows:
                 tensors = [self._tensor_to_average(row, due.state) for row in fragment_rows]
-                label = f"{due.state} {due.fragment + 1}/{self.fragments}"
+                label = f"{due.state} {due.fragment + 1}/{self.fragments}"  # in the ledger
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
                 handle = self._start_average(tensors, label, details)
                 self._in_flight[due] = TensorsInFlight(fragment_rows, handle)
@@ -243,10 +243,10 @@ class Streaming(Method):
 
     def _start_average(self, tensors: list[Tensor], label: str, details: Details) -> Handle:
         """Start to average a fragment's tensors ``(R, *s)``, and return the handle of the averages."""
-        code = self._code
-        if code is None:
+        encoding = self._encoding
+        if encoding is None:
             return self.comm.start_all_reduce(tensors, wire=self.wire, label=label, details=details)
-        messages = [code.encode(flatten_rows(x)) for x in tensors]
+        messages = [encoding.encode(flatten_rows(x)) for x in tensors]
         details = details._replace(encoded_bytes=fp32_bytes(*tensors))
         gathered = self.comm.start_all_gather(torch.cat(messages, 1), label=label, details=details)
         # The tensors themselves are not kept until the averages arrive.
@@ -255,30 +255,35 @@ class Streaming(Method):
 
         def wait_for_averages() -> list[Tensor]:
             """Wait for the messages of all workers, decode them, and return their means."""
-            parts = first_row_per_replica(gathered.wait()[0], self.comm).split(message_bytes, -1)
+            (all_messages,) = gathered.wait()
+            # All workers of a replica receive the same messages, so that one of them decodes for all.
+            parts = first_row_per_replica(all_messages, self.comm).split(message_bytes, -1)
             averages = []
             for part, (shape, dtype) in zip(parts, shapes_and_dtypes, strict=True):
-                mean = code.decode(part, count=shape[1:].numel(), dtype=dtype).mean(1)
+                mean = encoding.decode(part, count=shape[1:].numel(), dtype=dtype).mean(1)
                 averages.append(repeat_for_workers(mean, num_rows=shape[0]).reshape(shape))
             return averages
 
         return Handle(wait_for_averages)
 
-    def _merge(self, row: ParamRow, state: str, average: Tensor) -> None:
-        """Merge the average of a state that has arrived into a row, with the weight alpha of the present value."""
-        row.state.pop(PENDING + state, None)  # ``state_dict`` may have stored this average
-        target = row.x if state == "params" else row.state[state]
-        target_before = target.clone() if self.alpha else target
-        if state == "params" and self.outer_optimizer:
+    def _merge(self, row: ParamRow, state_name: str, average: Tensor) -> None:
+        """Merge an average that has arrived into a state of a row, whose present value gets the weight alpha."""
+        row.state.pop(PENDING + state_name, None)  # ``state_dict`` may have stored this average
+        target = row.x if state_name == "params" else row.state[state_name]
+        own_value = target.clone() if self.alpha else None
+        if state_name == "params" and self.outer_optimizer:
             self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
-        if self.alpha:
-            target.lerp_(target_before, self.alpha)
+        if own_value is not None:
+            target.lerp_(own_value, self.alpha)
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer state, as in torch, with the averages in transit, which a resumed run merges."""
+        """Return the optimizer state, as in torch, with the averages in transit, which a resumed run merges.
+
+        This waits for the collectives in flight; their averages are still merged at their time.
+        """
         for fragment_state, (rows, handle) in self._in_flight.items():
             for row, average in zip(rows, handle.wait(), strict=True):
                 row.state[PENDING + fragment_state.state] = average.clone()
@@ -290,13 +295,14 @@ class Streaming(Method):
         super().load_state_dict(state_dict)
         self._in_flight = {}
         assert isinstance(self.sync, Periodic)
-        for state in self.sync.periods:
+        for state_name in self.sync.periods:
+            pending_name = PENDING + state_name
             for fragment in range(self.fragments):
-                fragment_state = FragmentState(state, fragment)
-                fragment_rows, _ = self._fragment_rows(fragment_state)
-                rows = [row for row in fragment_rows if PENDING + state in row.state]
+                fragment_state = FragmentState(state_name, fragment)
+                fragment_rows, _spans = self._fragment_rows(fragment_state)
+                rows = [row for row in fragment_rows if pending_name in row.state]
                 if rows:
-                    averages = [row.state.pop(PENDING + state) for row in rows]
+                    averages = [row.state.pop(pending_name) for row in rows]
                     # The default value keeps the averages of this fragment, not those of the last one.
                     handle = Handle(lambda averages=averages: averages)  # type: ignore[misc]
                     self._in_flight[fragment_state] = TensorsInFlight(rows, handle)

@@ -63,10 +63,10 @@ class CompressedMean(Reducer):
         # ``wire`` is not used, because the compressor encodes the tensors.
         names = [f"gradient {row.param_index}" for row in rows]
         if not self.error_feedback:
-            return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
+            return self.compressor.mean([row.g for row in rows], names, comm, t, label="gradient").means
         errors = [row.state_or_zeros(ERROR) for row in rows]
         corrected = [row.g + error for row, error in zip(rows, errors, strict=True)]
-        means, sent_parts = self.compressor.mean(corrected, names, comm, t, "gradient")
+        means, sent_parts = self.compressor.mean(corrected, names, comm, t, label="gradient")
         for error, gradient, sent_part in zip(errors, corrected, sent_parts, strict=True):
             torch.sub(gradient, sent_part, out=error)
         return means
@@ -111,19 +111,18 @@ class CompressedAverages:
             t: number of the step.
             label: description of the tensors in the ledger.
         """
+        # None for a difference, which has no reference, and without error feedback.
+        references = [row.state.get(_state_name(REFERENCE, name)) for name, row in due]
+        errors = [row.state.get(_state_name(ERROR, name)) for name, row in due]
         deltas = []
-        for (name, row), z in zip(due, tensors, strict=True):
-            # 0 for a difference, which has no reference, and without error feedback.
-            last_reference = row.state.get(_state_name(REFERENCE, name), 0.0)
-            last_error = row.state.get(_state_name(ERROR, name), 0.0)
-            deltas.append(z - last_reference + last_error)
+        for z, reference, error in zip(tensors, references, errors, strict=True):
+            deltas.append(z - (0.0 if reference is None else reference) + (0.0 if error is None else error))
         names = [f"{name} {row.param_index}" for name, row in due]
         means, sent_parts = self.compressor.mean(deltas, names, comm, t, label)
         averages = []
-        for (name, row), delta, mean, sent_part in zip(due, deltas, means, sent_parts, strict=True):
-            if self.error_feedback:
-                torch.sub(delta, sent_part, out=row.state[_state_name(ERROR, name)])
-            reference = row.state.get(_state_name(REFERENCE, name))
+        for delta, mean, sent_part, reference, error in zip(deltas, means, sent_parts, references, errors, strict=True):
+            if error is not None:
+                torch.sub(delta, sent_part, out=error)
             averages.append(mean if reference is None else reference.add_(mean))
         return averages
 
@@ -142,17 +141,18 @@ class CompressedAverages:
             has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
             if not has_reference or not isinstance(row.rule, BoundedStates):
                 continue
-            equal_states = {}  # equal on all workers if they were averaged, so that their bounds are, too
+            # Bounds from the references, which are equal on all workers, keep averaged states equal.
+            shared_states = {}
             for name in row.rule.states:
-                equal_states[name] = row.state.get(_state_name(REFERENCE, name), row.state[name])
-            for name, bound in row.rule.lower_bounds(equal_states, row.group, t).items():
+                shared_states[name] = row.state.get(_state_name(REFERENCE, name), row.state[name])
+            for name, bound in row.rule.lower_bounds(shared_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
-                if error is not None:  # what the bound has added need not be sent later
+                if error is not None:  # what the bound adds was left out before, and need not be sent later
                     error.sub_(raised - state)
                 state.copy_(raised)
 
 
 def _state_name(kind: str, name: str) -> str:
-    """Return the name under which the error or the reference of state ``name`` is kept, such as ``error_params``."""
+    """Return the name of the error or the reference (``kind``) of state ``name``, such as ``error_params``."""
     return f"{kind}_{name}"

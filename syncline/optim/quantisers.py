@@ -46,7 +46,8 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
 def random_bools(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
-        return torch.from_numpy(_shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_)))
+        highest_bit = _shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_))
+        return torch.from_numpy(highest_bit)
     return _random_bits(workers, count, device, *names) < 0  # the highest of the 64 bits is the sign
 
 
@@ -59,7 +60,7 @@ def generator_states(workers: Sequence[int], *names: str | int) -> NDArray[np.ui
 
 
 def _random_bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Return 64 random bits per worker and position, ``(R, count)`` int64; the arguments are those of ``uniform``."""
+    """Return 64 random bits of SplitMix64 per worker and position, ``(R, count)`` int64; see ``uniform``."""
     start = torch.from_numpy(generator_states(workers, *names).view(np.int64)).to(device).unsqueeze(1)
     x = start + torch.arange(1, count + 1, device=device) * _GAMMA
     for shift, multiplier in _MIX_ROUNDS:
@@ -137,8 +138,8 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
     if p == math.inf:
         return largest
     # Logarithms of magnitudes over the largest one, so that no power overflows.
-    units = torch.where(largest > 0, largest, 1.0).log().split(1, 1)
-    logs = [x.log_().sub_(unit) for x, unit in zip(magnitudes, units, strict=True)]
+    logs_of_largest = torch.where(largest > 0, largest, 1.0).log().split(1, 1)
+    logs = [x.log_().sub_(log) for x, log in zip(magnitudes, logs_of_largest, strict=True)]
     return largest * (_log_mean_exp(logs, p) / p).exp()
 
 
@@ -160,8 +161,9 @@ def _root_mean_square(x: Tensor) -> Tensor:
     # A GPU computes both norms, because to look at ``in_range`` would wait for it.
     if not (x.device.type == "cpu" and in_range.all()):
         largest = x.abs().amax(1)
-        unit = torch.where(largest > 0, largest, 1.0)
-        norm = torch.where(in_range, norm, unit * torch.linalg.vector_norm(x / unit.unsqueeze(1), dim=1))
+        largest = torch.where(largest > 0, largest, 1.0)  # a row of zeros has the norm 0 with any factor
+        safe_norm = largest * torch.linalg.vector_norm(x / largest.unsqueeze(1), dim=1)
+        norm = torch.where(in_range, norm, safe_norm)
     return norm / math.sqrt(max(1, x.shape[1]))
 
 
@@ -180,6 +182,7 @@ def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
     """
     if p != 1:
         logs = [x.mul_(p) for x in logs]
+    # For a small p the mean is close to 1, and log(1 + mean(exp - 1)) keeps the digits of its difference from 1.
     if p >= SMALL_P:
         mean = torch.stack([x.exp_().mean(1) for x in logs], 1)
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
@@ -203,8 +206,8 @@ def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
 
     Source: Lion Cub, equation 1.
     """
-    levels_of_x = at_least_fp32(x) / power_mean(x, p) * (checked_levels(levels, x) / 2)
-    return keep_zeros(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
+    scaled = at_least_fp32(x) / power_mean(x, p) * (checked_levels(levels, x) / 2)
+    return keep_zeros(scaled, x).round().clamp(-levels, levels).to(x.dtype)
 
 
 def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
@@ -220,8 +223,8 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
     Source: Lion Cub, section 2 (Q_inf).
     """
-    levels_of_x = at_least_fp32(x) / power_mean(x, p=math.inf) * checked_levels(levels, x)
-    return _round_stochastically(keep_zeros(levels_of_x, x), uniform).to(x.dtype)
+    scaled = at_least_fp32(x) / power_mean(x, p=math.inf) * checked_levels(levels, x)
+    return _round_stochastically(keep_zeros(scaled, x), uniform).to(x.dtype)
 
 
 def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -243,8 +246,8 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
     Source: Alistarh et al., QSGD (2017), section 3.1.
     """
     norm = euclidean_norm(x)
-    levels_of_x = (at_least_fp32(x) / nonzero_norm(norm)).mul_(checked_levels(levels, x))
-    q = _round_stochastically(levels_of_x, uniform).clamp_(-levels, levels)
+    scaled = (at_least_fp32(x) / nonzero_norm(norm)).mul_(checked_levels(levels, x))
+    q = _round_stochastically(scaled, uniform).clamp_(-levels, levels)
     return q.to(x.dtype), norm.to(x.dtype)
 
 
@@ -307,7 +310,8 @@ def keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
 def _round_stochastically(scaled: Tensor, uniform: Tensor) -> Tensor:
     """Return ``floor(scaled + uniform)``, without the rounding error of the sum, which could reach the next integer."""
     lower = scaled.floor()
-    return lower.add_(uniform >= (scaled - lower).neg_().add_(1))
+    one_minus_fraction = (scaled - lower).neg_().add_(1)
+    return lower.add_(uniform >= one_minus_fraction)
 
 
 def checked_levels(levels: int, x: Tensor) -> int:
@@ -343,10 +347,10 @@ def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | in
         norm, integers = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8)
         loops.draw_levels(
             x.detach().contiguous().numpy(),
-            nonzero_norm(norm).view(-1).numpy(),
-            np.float32(levels),
-            generator_states(workers, *names),
-            integers.numpy(),
+            norms=nonzero_norm(norm).view(-1).numpy(),
+            levels=np.float32(levels),
+            starts=generator_states(workers, *names),
+            out=integers.numpy(),
         )
         return integers, norm
     q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
@@ -363,13 +367,14 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
         levels: s, number of levels on one side of zero.
     """
     workers = integers.shape[1]
-    adds_in_order = workers <= MOST_ADDED_IN_ORDER
+    adds_in_order = workers <= MOST_ADDED_IN_ORDER  # as the compiled loop does, with the same bits
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
         means = torch.empty(len(integers), integers.shape[2])
-        numbers = integers.contiguous().numpy()
-        values = units.reshape(units.shape[:2]).numpy()
-        loops.mean_of_levels(numbers, values, np.float32(levels), means.numpy())
+        flat_units = units.reshape(units.shape[:2])
+        loops.mean_of_levels(
+            integers.contiguous().numpy(), flat_units.numpy(), levels=np.float32(levels), out=means.numpy()
+        )
         return means
     float_integers = integers.to(torch.promote_types(units.dtype, torch.float32))
     parts = float_integers.sub_(levels).to(units.dtype).mul_(units)

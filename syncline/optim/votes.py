@@ -73,10 +73,10 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_
 
 
 @dataclass(frozen=True)
-class SignCode:
+class SignEncoding:
     """An encoding of signs in bytes: one bit per sign, or two bits if zero is a third value (``ternary``).
 
-    >>> SignCode(ternary=False).nbytes(9), SignCode(ternary=True).nbytes(9)
+    >>> SignEncoding(ternary=False).nbytes(9), SignEncoding(ternary=True).nbytes(9)
     (2, 3)
     """
 
@@ -124,11 +124,11 @@ class Vote(Reducer, ABC):
         carry NaN to other workers. ``wire`` is not used, because votes have formats of their own.
         """
         ballots = self.ballots(rows, comm, t)
-        verdict = repeat_for_workers(self.verdict(ballots, comm, t), num_rows=len(ballots))
-        parts = verdict.split([row.g[0].numel() for row in rows], 1)
+        verdict_of_workers = repeat_for_workers(self.verdict(ballots, comm, t), num_rows=len(ballots))
+        parts = verdict_of_workers.split([row.g[0].numel() for row in rows], 1)
         results = []
         for part, row in zip(parts, rows, strict=True):
-            result = part.to(row.g.dtype, copy=True).view(row.g.shape)
+            result = part.to(row.g.dtype, copy=True).view(row.g.shape)  # workers with NaN need memory of their own
             results.append(nan_where_nonfinite(result, row.g))
         return results
 
@@ -157,20 +157,20 @@ class OneBitVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote, which the owners of chunks count."""
-        code, details = SignCode(ternary=self.ties == "zero"), encoding_details(ballots)
+        encoding, details = SignEncoding(ternary=self.ties == "zero"), encoding_details(ballots)
         count, workers = ballots.shape[1], comm.world_size
-        chunk = code.nbytes(math.ceil(count / workers)) * code.per_byte  # entries of an owner, in whole bytes
+        chunk = encoding.nbytes(math.ceil(count / workers)) * encoding.per_byte  # entries of an owner, in whole bytes
 
         # Each worker sends its votes on a chunk to the owner of the chunk.
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
-        received = comm.all_to_all(code.encode(chunks), label="votes", details=details)
+        received = comm.all_to_all(encoding.encode(chunks), label="votes", details=details)
 
         # The owners count, and send the results to all workers.
-        vote_sum = code.decode(received, chunk).sum(1)
+        vote_sum = encoding.decode(received, chunk).sum(1)
         result = break_zeros(vote_sum.sign(), self.ties, comm.local_workers, t, coin_name="tie")
-        all_results = comm.all_gather(code.encode(result), label="verdict", details=details)
-        return code.decode(first_row_per_replica(all_results, comm), chunk).flatten(1)[:, :count]
+        all_results = comm.all_gather(encoding.encode(result), label="verdict", details=details)
+        return encoding.decode(first_row_per_replica(all_results, comm), chunk).flatten(1)[:, :count]
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class DirectVote(Vote):
 
     def __post_init__(self) -> None:
         check_ties(self.ties)
-        self.sum_encoding(workers=1)  # refuses a wrong number of bits
+        self.sum_encoding(workers=1)  # raises an error for a wrong number of bits
 
     @property
     def largest_vote(self) -> int:
@@ -245,7 +245,7 @@ class ServerVote(Vote):
         if self.server not in ("naive", "efficient"):
             raise SpecError("server", self.server, "'naive' or 'efficient'")
         if self.server == "naive" and self.ties not in (None, "zero"):
-            raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")
+            raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")  # a word is a number
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
@@ -255,16 +255,16 @@ class ServerVote(Vote):
             result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))
             return first_row_per_replica(comm.broadcast(result, label="verdict"), comm)
         ties = self.ties or "alternate"
-        code, details, count = SignCode(ternary=ties == "zero"), encoding_details(ballots), ballots.shape[1]
+        encoding, details, count = SignEncoding(ternary=ties == "zero"), encoding_details(ballots), ballots.shape[1]
         signs = break_zeros(ballots, ties, comm.local_workers, t, coin_name="vote")
-        # The first row of a replica is the server; the gathered votes in other rows have no meaning.
-        received = first_row_per_replica(comm.gather(code.encode(signs), label="votes", details=details), comm)
-        vote_sum = code.decode(received, count).sum(1)
-        server_of_replica = [0] * comm.replicas
-        result = break_zeros(vote_sum.sign(), ties, workers=server_of_replica, t=t, coin_name="tie")
-        encoded_result = repeat_for_workers(code.encode(result), num_rows=len(ballots))
+        # The server is worker 0, the first row of a replica; the gathered votes in other rows have no meaning.
+        received = first_row_per_replica(comm.gather(encoding.encode(signs), label="votes", details=details), comm)
+        vote_sum = encoding.decode(received, count).sum(1)
+        servers = [0] * comm.replicas  # whose random signs break ties
+        result = break_zeros(vote_sum.sign(), ties, workers=servers, t=t, coin_name="tie")
+        encoded_result = repeat_for_workers(encoding.encode(result), num_rows=len(ballots))
         broadcast = comm.broadcast(encoded_result, label="verdict", details=details)
-        return code.decode(first_row_per_replica(broadcast, comm), count)
+        return encoding.decode(first_row_per_replica(broadcast, comm), count)
 
 
 def check_ties(ties: str) -> None:
@@ -329,8 +329,8 @@ class QuantisedVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the sign of the sum of the workers' integers."""
         packed, workers = PackedIntegers(self.bits), comm.world_size
-        offset = sum_levels(self.bits, workers)
-        packed.check_sum(2 * offset, workers)
+        offset = sum_levels(self.bits, workers)  # packed integers are not negative: integers from -s are sent plus s
+        packed.check_sum(largest=2 * offset, workers=workers)
         details = encoding_details(ballots)
         words = comm.all_reduce(packed.encode(ballots + offset), op="sum", label="votes", details=details)
         sums = packed.decode(first_row_per_replica(words, comm), count=ballots.shape[1])

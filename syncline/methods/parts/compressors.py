@@ -304,17 +304,6 @@ CompressorSpec = Annotated[
 ]
 
 
-def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
-    """Raise an error for a compressor with a wire format, or for QSGD with error feedback, whose error can grow."""
-    if compressor is None:
-        return
-    if wire != "dense":  # the method has a wire format
-        raise refusal("wire", wire, "'dense' with a compressor, which has its own format")
-    if compressor.kind == "qsgd" and compressor.error_feedback:
-        expected = "false for qsgd, whose noise can be larger than the values that it rounds, and which has no bias"
-        raise refusal("compressor.error_feedback", True, expected)
-
-
 def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
     """Return the formula of the bytes per step for pairs of a compressor and a period, in steps.
 
@@ -339,9 +328,13 @@ class CompressibleBase(MethodBase):
     compressor: CompressorSpec | None = None
 
     @model_validator(mode="after")
-    def _check_one_wire_format(self) -> Self:
-        """Refuse a spec whose compressor and wire format contradict each other."""
-        check_compressor(self.compressor, self.wire_format)
+    def _check_compressor(self) -> Self:
+        """Raise an error for a compressor with a wire format, or for QSGD with error feedback, whose error can grow."""
+        if self.compressor and self.wire_format != "dense":
+            raise refusal("wire", self.wire_format, "'dense' with a compressor, which has its own format")
+        if self.compressor and self.compressor.kind == "qsgd" and self.compressor.error_feedback:
+            expected = "false for qsgd, whose noise can be larger than the values that it rounds, and which has no bias"
+            raise refusal("compressor.error_feedback", True, expected)
         return self
 
     @property
