@@ -31,12 +31,12 @@ class ServerRule(Protocol):
 
         Args:
             update: u_k, a tensor for each parameter.
-            weight: w_k, factor of the update.
-            share: s_k, weight of the update in the mean.
+            weight: w_k, factor of the update, below 1 if it is stale.
+            share: s_k, weight of the update in the mean, such as its number of tokens.
         """
 
     def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Store the mean of all updates of the next version, times ``weight``; return whether the server accepts it."""
+        """Store the mean of all updates of the next version, times ``weight``; return whether the server can use it."""
 
     def make_version(self) -> None:
         """Make a new version of the model from the updates stored since the last version."""
@@ -74,7 +74,7 @@ class _MeanServer:
     @torch.no_grad()
     def pop_mean(self) -> list[Tensor]:
         """Return the weighted mean of the updates since the last version, and start again from zero."""
-        if self._mean is not None:
+        if self._mean is not None:  # from ``set_mean_update``
             mean, self._mean = self._mean, None
             return mean
         assert self._update_sums is not None
@@ -87,7 +87,7 @@ class _MeanServer:
 class GradientServer(_MeanServer):
     """A server that takes an optimizer step with the weighted mean of gradients ``g = sum_k s_k w_k g_k / sum_k s_k``.
 
-    s_k is the share and w_k the weight with which the gradient g_k of a worker was taken.
+    For the share s_k and the weight w_k of a worker's gradient g_k see `ServerRule.add_update`.
 
     Args:
         optimizer: optimizer of the server's model, in a group of one worker.
@@ -109,8 +109,8 @@ class OuterServer(_MeanServer):
 
         D = sum_k s_k w_k d_k / sum_k s_k;    b <- mu b + D;    x <- x - lr (D + mu b)
 
-    s_k is the share and w_k the weight with which an update was taken. ``lr = 1, mu = 0`` is FedBuff with a server
-    learning rate of 1.
+    For the share s_k and the weight w_k of an update see `ServerRule.add_update`. ``lr = 1, mu = 0`` is FedBuff with a
+    server learning rate of 1.
 
     Args:
         params: parameters of the server's model.
@@ -173,15 +173,15 @@ class DelayedNesterov:
         self.num_updates += 1
 
     def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Return False, because versions consist of single updates."""
+        """Return False: each version is made of a single update, so that the server cannot use a mean."""
         return False
 
     @torch.no_grad()
     def make_version(self) -> None:
-        """Move the model by the last pseudo-gradient and a share of the momentum."""
-        # N and c of the class; the shares of the N versions that use one momentum sum to 1.
+        """Move the model by the last pseudo-gradient and a share of the momentum, see `DelayedNesterov` for N and c."""
         n, c = self.buffer_size, self.momentum_activation
         updates_momentum = self.num_updates % n == 0
+        # The shares of the N versions that use one momentum sum to 1.
         momentum_share = (1 - c * n + c) if updates_momentum else c
         for x, m, update_sum, d in zip(self.params, self.momenta, self.update_sums, self.last_update, strict=True):
             if updates_momentum:  # m <- mu m + D / N
@@ -232,7 +232,7 @@ class DelayCompensation(Reducer):
             if g is None:
                 corrected.append(None)
                 continue
-            moved_by = row.x - self.stale(row.param_index)
+            moved_by = row.x - self.stale(row.param_index)  # since the weights at which g was computed
             corrected.append(g.addcmul(g * g, moved_by, value=self.strength))
         return corrected
 
@@ -257,7 +257,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     """
     scaling: Scaling
     if isinstance(method.rule, NesterovAdam):
-        scaling, bias_correction = AdamScaling(), True  # its rates are those of the group
+        scaling, bias_correction = AdamScaling(), True  # its rates are in the hyperparameters of the group below
     elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
         scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
     else:
@@ -266,14 +266,12 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     state = method.state.get(p)
     if not state:
         return p.detach().clone()
-    for group in method.param_groups:  # until the group of ``p``, whose hyperparameters are used below
-        if any(group_param is p for group_param in group["params"]):
-            break
+    (h,) = [group for group in method.param_groups if any(group_param is p for group_param in group["params"])]
     last_step = method.steps_done - 1  # number of the step that made the present moments
     (momentum_name,) = momentum_names(1)
     momentum = state[momentum_name].clone()
     if bias_correction:
-        beta1 = group["betas"][0]
+        beta1 = h["betas"][0]
         momentum = momentum / (1 - beta1 ** (last_step + 1))
-    d = scaling.scale_direction(momentum, state, group, last_step)
-    return p.detach() - group["lr"] * d.view_as(p) * delay
+    d = scaling.scale_direction(momentum, state, h, last_step)
+    return p.detach() - h["lr"] * d.view_as(p) * delay

@@ -31,7 +31,7 @@ GROUPS_PER_ENTRY = 4
 def largest_indices(x: Tensor, k: int) -> Tensor:
     """Return the indices ``(..., k)`` of the k entries of largest magnitude of vectors ``(..., n)``, in rising order.
 
-    Among equal entries it selects the same as ``topk``.
+    If several entries are equal to the k-th, it selects those that ``topk`` selects.
 
     >>> largest_indices(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), 2).tolist()
     [[1, 2]]
@@ -42,7 +42,8 @@ def largest_indices(x: Tensor, k: int) -> Tensor:
         return _by_loop(x.reshape(-1, n), k, loops).view(*x.shape[:-1], k)
     magnitudes = x.abs()
     has_numpy_dtype = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if has_numpy_dtype and n >= max(SHORTEST_BOUNDED, 2 * GROUPS_PER_ENTRY * k):
+    group_length = n // (GROUPS_PER_ENTRY * k)
+    if has_numpy_dtype and n >= SHORTEST_BOUNDED and group_length >= 2:
         return _by_bound(magnitudes.reshape(-1, n), k).view(*x.shape[:-1], k)
     return _by_topk(magnitudes, k)
 

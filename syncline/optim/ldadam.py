@@ -82,7 +82,7 @@ class LowRankAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update error, projection and moments of a matrix, and return the direction of its step."""
+        """Update error, projection and moments of a matrix, and return its direction, see `LowRankAdam`."""
         m, v = state[MOMENTUM], state[SECOND_MOMENT]
         (beta1,), beta2 = h["betas"], h["beta2"]
         matrix = as_matrix(g)
@@ -121,14 +121,15 @@ class LowRankAdam(UpdateRule):
         """Return the projection ``(R, m, r)`` of step ``t`` for the gradient with error ``a (R, m, n)``.
 
         In the first step its columns are singular vectors of ``a``; later it is one power iteration from the last
-        projection. It stays if all gradients are zero so far. As in ``power_basis``, a shift of a few rounding errors
+        projection P. It stays while all gradients are zero. As in ``power_basis``, a shift of a few rounding errors
         keeps columns that are orthogonal to B.
         """
         old = state[PROJECTION]
         if t == 0:
-            return torch.where(is_all_zero(a), old, exact_basis(a @ a.mT)[..., : old.shape[-1]])
-        momentum = old @ state[MOMENTUM] * (1 / (1 - h["betas"][0] ** t))
-        b = torch.lerp(a, momentum, h["rho"])
+            singular_vectors = exact_basis(a @ a.mT)[..., : old.shape[-1]]
+            return torch.where(is_all_zero(a), old, singular_vectors)
+        corrected_momentum = old @ state[MOMENTUM] * (1 / (1 - h["betas"][0] ** t))
+        b = torch.lerp(a, corrected_momentum, h["rho"])
         shift = 8 * torch.finfo(b.dtype).eps * b.square().sum((-2, -1), keepdim=True)
         columns = b @ (b.mT @ old) + shift * old
         return torch.where(is_all_zero(columns), old, orthonormal_columns(columns))

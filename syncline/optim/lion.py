@@ -113,9 +113,9 @@ class LionCubMethod(Method):
             for name in rule.states:
                 periods[name] = momentum_period
         super().__init__(params, lr, rule, Periodic(periods), reducer=vote, **options)
-        self._averages_momentum()  # refuses patterns that match no layer
+        self._is_momentum_averaged()  # raises an error for patterns that match no layer
 
-    def _averages_momentum(self) -> list[bool]:
+    def _is_momentum_averaged(self) -> list[bool]:
         """Return, for each parameter in order, whether its momentum is averaged."""
         if self.momentum_layers not in ("all", "none") and not all(self.names):
             raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
@@ -125,5 +125,5 @@ class LionCubMethod(Method):
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the named states of parameters in ``momentum_layers``."""
         if names:
-            averages_momentum = self._averages_momentum()
-            super().average_states([row for row in rows if averages_momentum[row.param_index]], names)
+            is_averaged = self._is_momentum_averaged()
+            super().average_states([row for row in rows if is_averaged[row.param_index]], names)

@@ -76,8 +76,8 @@ def power_iteration(
         P = orth(mean(M Q)),    R = mean(M^T P)
 
     M is a worker's matrix, Q the right factor of the last iteration, and mean is over the workers. The averages of all
-    matrices take two calls. If M is zero on all workers, P and R are zero instead of arbitrary unit vectors;
-    ``keep_old_where_zero`` then keeps the old Q.
+    matrices take two calls. If M is zero on all workers, P and R are zero instead of arbitrary unit vectors, so that
+    ``keep_old_where_zero`` can keep the old Q.
 
     Args:
         matrices: M, each ``(R, m, n)``.
@@ -168,7 +168,8 @@ class MatrixSplit:
         other_indices: list[int] = []
         for index, (p, name) in enumerate(zip(group["params"], names, strict=True)):
             has_matrix_shape = p.dim() - worker_axes >= 2 and p.numel() > 0
-            is_matrix = group.get("matrix", True) and has_matrix_shape and matches_patterns(name, self.layers)
+            may_be_matrices = group.get("matrix", True)  # a group of embeddings says False
+            is_matrix = may_be_matrices and has_matrix_shape and matches_patterns(name, self.layers)
             if is_matrix:
                 matrix_indices.append(index)
             else:
@@ -189,11 +190,11 @@ class MatrixSplit:
         return rules_and_groups
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
-        """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""
+        """Raise an AssertionError: a method calls the rule of each parameter, never the split itself."""
         raise AssertionError("a split rule has no parameters of its own")
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""
+        """Raise an AssertionError: a method calls the rule of each parameter, never the split itself."""
         raise AssertionError("a split rule has no parameters of its own")
 
 
@@ -263,8 +264,8 @@ class Orthogonalised(Unscaled):
         return directions
 
     def _orthogonalise(self, ds: list[Tensor]) -> list[Tensor]:
-        """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""
-        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])
+        """Return the polar factor of each tensor d, times ``shape_factor``; all have one shape ``(R, m, *rest)``."""
+        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])  # a copy less
         rows, columns = matrices.shape[-2:]
         polar = newton_schulz(matrices, self.steps) * shape_factor(rows, columns, self.adjust_lr)
         parts = polar.split([len(d) for d in ds])

@@ -191,7 +191,8 @@ class Watch:
 
     Args:
         measures: measures to record.
-        every: number of steps between records before and after a step; measures before an average are always recorded.
+        every: period in steps of what is measured before and after a step; measures before an average are always
+            recorded.
     """
 
     def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
@@ -212,7 +213,7 @@ class Watch:
     def after_step(self, method: Method, t: int) -> None:
         """Record measures after a step; call it before the next gradients are computed."""
         for measure in self._measures:
-            values = measure.after_step(method, t)
+            values = measure.after_step(method, t)  # in every step, as a measure may note where a round starts
             if (t + 1) % self._every == 0:
                 self._record(t, values)
 
@@ -244,7 +245,7 @@ class UpdateVectors(Measure):
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Return the measured values of the update vectors of the coming step."""
-        rows = lion_rows(method.rows())
+        rows = lion_rows(method.rows())  # with update vectors in place of gradients
         if not rows:
             return []
         agreements = vote_agreements(rows, VOTES, method.comm, t)
@@ -312,7 +313,7 @@ class Rounds(Measure):
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Store the parameters before the first step, from which rounds are measured."""
-        if self._start is None:  # states are made in the first step, so that momenta begin with the second round
+        if self._start is None:  # the first step makes the momenta, so that the first round has none at its start
             params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
             self._start = [p.detach().clone() for p in params], []
         return ()
@@ -321,7 +322,7 @@ class Rounds(Measure):
     def before_average(
         self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
-        """Store parameters and momenta at the end of a round."""
+        """Store parameters and momenta at the end of a round, where the averaged states ``names`` have ``params``."""
         if "params" in names:
             self._end = _params_and_momenta(rows)
         return ()
@@ -329,7 +330,7 @@ class Rounds(Measure):
     @override
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Return the values of a round after its average, and store the start of the next round."""
-        if self._end is None or self._start is None:
+        if self._end is None or self._start is None:  # no average of the parameters in this step
             return ()
         start, end = self._start, self._end
         rows = method.rows(without_gradient=True)
@@ -341,7 +342,7 @@ class Rounds(Measure):
 def round_values(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer_momenta: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the values that `Rounds` measures in one round of local steps; without momenta, none of momenta.
+    """Yield the values that `Rounds` measures in one round of local steps; none of momenta if there are no momenta.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.
@@ -353,20 +354,21 @@ def round_values(
     def mean(value: Tensor) -> Tensor:
         return value.reshape(replicas, -1).mean(1)
 
-    x0, u0 = start
+    x_start, u_start = start
     x, u = end
-    update = [a - b for a, b in zip(x0, x, strict=True)]
-    yield MeasuredValue("parameter_change", mean(_norms(update) / _norms(x0)))
+    update = [before - after for before, after in zip(x_start, x, strict=True)]
+    yield MeasuredValue("parameter_change", mean(_norms(update) / _norms(x_start)))
     yield MeasuredValue("parameter_variance", mean(_squared_distance_from_mean(x, replicas)))
     mean_update = _replica_mean(update, replicas)
     yield MeasuredValue("local_update_global_update", mean(_cosines(update, mean_update)))
     if not u:
         return
     global_momentum = outer_momenta if outer_momenta else _replica_mean(u, replicas)
-    if u0:
-        momentum_change = [a - b for a, b in zip(u, u0, strict=True)]
-        yield MeasuredValue("momentum_change", mean(_norms(momentum_change) / _norms(u0)))
-        yield MeasuredValue("momentum_information_nats", mean(-0.5 * torch.log1p(-_cosines(u, u0).square())))
+    if u_start:
+        momentum_change = [after - before for after, before in zip(u, u_start, strict=True)]
+        yield MeasuredValue("momentum_change", mean(_norms(momentum_change) / _norms(u_start)))
+        rho = _cosines(u, u_start)
+        yield MeasuredValue("momentum_information_nats", mean(-0.5 * torch.log1p(-rho.square())))
     yield MeasuredValue("momentum_variance", mean(_squared_distance_from_mean(u, replicas)))
     yield MeasuredValue("momentum_norm", mean(_norms(_replica_mean(u, replicas))))
     yield MeasuredValue("local_update_global_momentum", mean(_cosines(update, global_momentum)))
@@ -383,7 +385,7 @@ def _params_and_momenta(rows: list[ParamRow]) -> tuple[Vectors, Vectors]:
         names = [name for name in row.state if re.fullmatch(r"momentum(_\d+)?", name)]
         if not names:
             return params, []
-        slowest = max(names)  # momenta are numbered from the fastest to the slowest
+        slowest = max(names, key=lambda name: (len(name), name))  # they are numbered from the fastest to the slowest
         momenta.append(row.state[slowest].clone())
     return params, momenta
 

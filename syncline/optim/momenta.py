@@ -114,7 +114,7 @@ def multi_momentum_rule(
         scaling = AdamScaling(**options, bias_correction=bias_correction)
     elif base == "adopt":
         scaling = AdoptScaling(**options)
-    is_corrected = bias_correction and base in ("adam", "muon")
+    is_corrected = bias_correction and base in ("adam", "muon")  # as the papers of the bases have it
     rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=is_corrected, **switch)
     if base != "muon":
         return rule
@@ -251,15 +251,15 @@ class NesterovAdam(UpdateRule):
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update momentum and second moment, and return NAdam's direction."""
-        (beta1,), beta2, psi = h["betas"], h["beta2"], h["momentum_decay"]
+        (beta1,), beta2, psi = h["betas"], h["beta2"], h["momentum_decay"]  # the names of `NesterovAdam`
         (momentum_name,) = momentum_names(1)
         u, v = state[momentum_name], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         mu_t = nadam_weight(beta1, psi, t)
         mu_next = nadam_weight(beta1, psi, t + 1)
-        product = nadam_weight_product(beta1, psi, t)
-        d = g * ((1 - mu_t) / (1 - product)) + u * (mu_next / (1 - product * mu_next))
+        mu_product = nadam_weight_product(beta1, psi, t)  # of the steps so far
+        d = g * ((1 - mu_t) / (1 - mu_product)) + u * (mu_next / (1 - mu_product * mu_next))
         root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
         return d.div_(root)
 
@@ -274,8 +274,8 @@ def nadam_weight(beta1: float, momentum_decay: float, t: int) -> float:
 
 def nadam_weight_product(beta1: float, momentum_decay: float, t: int) -> float:
     """Return the product of NAdam's weights ``nadam_weight`` over the steps 0 to t."""
-    power_of_two = 1 << t.bit_length()  # larger than t; so that the cache has few entries
-    return _weight_products(beta1, momentum_decay, power_of_two)[t]
+    num_steps = 1 << t.bit_length()  # the next power of two above t, so that few lists of products are cached
+    return _weight_products(beta1, momentum_decay, num_steps)[t]
 
 
 @lru_cache(maxsize=16)

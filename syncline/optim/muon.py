@@ -96,11 +96,12 @@ class TableBall(Unscaled):
 
     def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
-        if d.dim() != 3:  # a table is (R, m, n)
+        if d.dim() != 3:  # a vector; a table is (R, m, n)
             return (divide_by_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":
             return divide_by_rms(d) * h["table_radius"]
-        return finite_sign(d) * (h["table_radius"] / d.shape[-1])
+        num_columns = d.shape[-1]
+        return finite_sign(d) * (h["table_radius"] / num_columns)
 
 
 def scion(

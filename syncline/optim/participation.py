@@ -41,7 +41,8 @@ class PartialParticipation:
             return
         present_before = self._membership.present(step - 1)
         staying = [worker for worker in present_before if worker not in joining]
-        source = staying[0] if staying else present_before[0]  # all can be replaced at once
+        # If all workers are replaced at once, the state of the first that was present is still in its row.
+        source = staying[0] if staying else present_before[0]
         with torch.no_grad():
             for x in self._tensors():
                 by_replica = self._by_replica(x)

@@ -63,8 +63,9 @@ def exact_basis(matrix: Tensor) -> Tensor:
     A matrix that is not finite gives NaN instead of an error, so that the loss shows it.
     """
     matrix_float = matrix if matrix.dtype == torch.float64 else matrix.float()
-    zero_or_nan = (matrix_float * 0).sum((-2, -1), keepdim=True)
-    vectors = torch.linalg.eigh(matrix_float.nan_to_num(nan=0, posinf=0, neginf=0)).eigenvectors.flip(-1)
+    zero_or_nan = (matrix_float * 0).sum((-2, -1), keepdim=True)  # NaN for a matrix that is not finite
+    finite_matrix = matrix_float.nan_to_num(nan=0, posinf=0, neginf=0)
+    vectors = torch.linalg.eigh(finite_matrix).eigenvectors.flip(-1)  # eigh has the smallest eigenvalue first
     return (vectors + zero_or_nan).to(matrix.dtype)
 
 
@@ -252,7 +253,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     def _directions(self, params: list[RotatedParam], gradients: list[Tensor], t: int) -> list[Tensor | None]:
         """Return the directions of parameters at step ``t``, each in the shape of its gradient, and renew bases."""
-        if self.refresh == "before":
+        if self.refresh == "before":  # the moments of this step, which is their update t + 1
             self._renew_bases(params, t, num_updates=t + 1)
             return [self._adam_direction(param, t).view_as(g) for param, g in zip(params, gradients, strict=True)]
         directions: list[Tensor | None] = [None] * len(params)
@@ -268,7 +269,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam_direction(self, param: RotatedParam, t: int) -> Tensor:
-        """Return Adam's direction at its step ``t`` (from 0) in the current bases, and update both moments."""
+        """Return the direction at Adam's step ``t`` (from 0) in the current bases, rotated back; update moments."""
         g, state, h = param
         (beta1,) = h["betas"]
         scaling = AdamScaling(h["beta2"], h["eps"])
@@ -291,9 +292,9 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         Args:
             params: the parameters.
             t: number of the step.
-            num_updates: number of updates so far.
+            num_updates: number of updates of the moments, with that of this step if bases are renewed before it.
         """
-        due_params: list[tuple[RotatedParam, Tensor]] = []  # with the momentum in original coordinates
+        due_params: list[tuple[RotatedParam, Tensor]] = []  # with the momentum u in original coordinates
         for param in params:
             if self.source == "2nd":
                 for side in self.rotated_sides(param.g):
@@ -317,14 +318,14 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
                 for renewal in renewals:
                     self._renew_bases_together([renewal], t)
 
-        if self.momentum == "rotated" and self.carry:
+        if self.momentum == "rotated" and self.carry:  # rotate the momenta into the new bases
             for param, u in due_params:
                 self._as_matrices(param.state[MOMENTUM]).copy_(rotate(u, *param.bases))
 
     def _renew_bases_together(self, renewals: list[BasisRenewal], t: int) -> None:
-        """Renew bases of one length, and sort the second moments as the new bases are sorted."""
+        """Renew bases of one length, and with ``carry`` sort the second moments as the new bases are sorted."""
         bases = [renewal.param.state[BASES[renewal.side]] for renewal in renewals]
-        num_workers = [len(basis) for basis in bases]
+        num_workers = [len(basis) for basis in bases]  # 1 where all workers share a basis
         curvatures = torch.cat([renewal.curvature for renewal in renewals])
         if t == 0:  # the bases are still the identity: there is nothing to improve or to sort by
             new = exact_basis(curvatures)
@@ -343,7 +344,8 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             if self.carry:
                 for renewal, basis_order in zip(renewals, order.split(num_workers), strict=True):
                     v = self._as_matrices(renewal.param.state[SECOND_MOMENT])
-                    v.copy_(reordered(v, basis_order, dim=-2 + renewal.side))  # rows for the left basis
+                    dim = -2 if renewal.side == 0 else -1  # rows for the left basis, columns for the right
+                    v.copy_(reordered(v, basis_order, dim))
         for basis, new_basis in zip(bases, new.split(num_workers), strict=True):
             basis.copy_(new_basis)
 
@@ -353,12 +355,13 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         ``u`` is the momentum in original coordinates.
         """
         if callable(self.source):
-            return self.source(t)[: len(param.g)]  # the gradient has one row if all workers share its memory
+            matrix = self.source(t)
+            return matrix[: len(param.g)]  # the gradient has one row if all workers share its memory
         if self.source == "2nd":
             return param.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(param.g, side)
-        # With the source ``1st``, C includes the gradient of this step, whether or not the momentum does already.
+        # With the source ``1st``, C is of the momentum with this step's gradient, which only the update adds.
         includes_gradient = self.refresh == "after" and t > 0
         if not includes_gradient:
             (beta1,) = param.h["betas"]

@@ -92,7 +92,7 @@ class Random(SyncPolicy):
     periods: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        Periodic(self.periods)
+        Periodic(self.periods)  # raises an error for a wrong period
 
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that the random numbers of step ``t`` select."""
@@ -125,7 +125,7 @@ class Buffers:
 
     @torch.no_grad()
     def synchronise(self, mode: BufferSync) -> None:
-        """Make buffers equal on all workers: by a broadcast per dtype, or an all-reduce of floating-point buffers."""
+        """Set all buffers to those of worker 0 ("broadcast"), floating-point buffers to their "mean", or do nothing."""
         if mode == "broadcast":
             buffers_by_dtype: dict[torch.dtype, list[Tensor]] = {}
             for x in self._tensors:

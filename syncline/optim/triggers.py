@@ -112,7 +112,7 @@ class RMMC(Trigger):
         changes = []
         for row in rows:
             momentum, stored_norm = row.state[MOMENTUM], row.state[NORM]
-            is_first_step = stored_norm < 0
+            is_first_step = stored_norm < 0  # by the value that ``init`` sets
             norm = (momentum + row.g).flatten(1).norm(dim=1)
             if self.variant == "paper":
                 norm_before = stored_norm.clone()
@@ -121,7 +121,7 @@ class RMMC(Trigger):
                 norm_before = momentum.flatten(1).norm(dim=1)
                 stored_norm.copy_(norm_before)  # only marks that the first step is over
             change = (norm - norm_before).abs() / norm_before.clamp(min=SMALLEST_DIVISOR)
-            if self.variant == "code":
+            if self.variant == "code":  # which skips layers with a small momentum
                 change = torch.where(norm_before > SMALLEST_NORM, change, 0.0)
             changes.append(torch.where(is_first_step, torch.inf, change))
         return torch.stack(changes, dim=1)
@@ -135,7 +135,7 @@ class RMMC(Trigger):
             SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
-        if not rows:  # as for an infinite change
+        if not rows:  # an infinite change is above any finite threshold
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
@@ -188,9 +188,11 @@ class GradientChange(Trigger):
         for row in rows:
             smoothed = row.state[GRADIENT_SQUARE]
             square = flatten_rows(row.g).square().sum(1)
-            smoothed.copy_(torch.where(smoothed < 0, square, torch.lerp(smoothed, square, self.smoothing)))
+            has_no_earlier_gradient = smoothed < 0  # by the value that ``init`` sets
+            average = torch.lerp(smoothed, square, self.smoothing)
+            smoothed.copy_(torch.where(has_no_earlier_gradient, square, average))
         total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        total_before = smoothed_before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
+        total_before = smoothed_before.clamp(min=0).sum(0)  # without an earlier gradient, -1 counts as 0
         change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
         is_first_step = (smoothed_before < 0).all(0)
         return torch.where(is_first_step, torch.inf, change)
@@ -204,13 +206,13 @@ class GradientChange(Trigger):
             SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
+        can_fire = self.threshold < float("inf")  # not even in the first step, in which the change is infinite
         if not rows:
-            return self.threshold < float("inf")
+            return can_fire
         comm.ledger.record_readback(numbers=1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
-        self.compared.append(largest[:1])
-        # An infinite change, that of the first step, must not reach an infinite threshold.
-        return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
+        self.compared.append(largest[:1])  # the first row, as all rows are equal
+        return bool(largest[0] >= self.threshold) and can_fire
 
 
 def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ A `Problem` is a configuration that builds a `Task`, which gives gradients for t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
@@ -30,7 +31,7 @@ class DrawnBlocks:
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
         """Return the block of a key; draw it if it is not cached, and drop the least recently used block."""
-        block = self._blocks.pop(key, None)  # and inserted last below, so that the oldest use comes first
+        block = self._blocks.pop(key, None)  # which is inserted last below: the first is the least recently used
         if block is None:
             block = draw()
             while len(self._blocks) >= self._capacity:
@@ -193,8 +194,8 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         return worker, workers
     if sites > workers:
         raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
-    size = -(-workers // sites)  # rounded up, so that fewer sites may have workers
-    return worker // size, -(-workers // size)
+    site_workers = math.ceil(workers / sites)  # so that fewer sites than asked for may have workers
+    return worker // site_workers, math.ceil(workers / site_workers)
 
 
 def select_half(data: Tensor, part: str) -> Tensor:

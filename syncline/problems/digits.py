@@ -82,7 +82,7 @@ class Digits:
         return NetworkTask(
             module,
             rows.parameters(initial_weights, dtype, device),
-            data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device, self.held_out),
+            data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device, held_out=self.held_out),
             rows=rows,
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
@@ -156,12 +156,9 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     sorted_by_label = rest[labels[rest].argsort(stable=True)]
     dealt_by_label = sorted_by_label.view(world_size, size - num_random).clone()
     if sites is not None:  # deal the images of a site at random among its workers
-        sizes: Counter[int] = Counter()
-        for worker in range(world_size):
-            site, _ = site_part(worker, world_size, sites)
-            sizes[site] += 1
+        site_of_worker = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
         first_worker = 0  # of the site; the workers of a site are neighbours
-        for num_workers in sizes.values():
+        for num_workers in Counter(site_of_worker).values():
             workers = slice(first_worker, first_worker + num_workers)
             images = dealt_by_label[workers].flatten()
             shuffled = images[torch.randperm(len(images), generator=source)]

@@ -67,7 +67,7 @@ def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
 
 
 class _WithLoss(torch.autograd.Function):
-    """The identity of a tensor, whose backward pass also gives a gradient of ``weight`` to a loss term ``added``.
+    """The identity of a tensor, whose backward pass also starts at a loss term ``added``, as if it had ``weight``.
 
     The term thus adds to the gradients without being part of the model's output, as a stage of a pipeline needs.
     """
@@ -275,7 +275,7 @@ def training_flops_per_token(module: GPT, context: int) -> float:
     """
     width = module.token.embedding_dim
     matrix_weights = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
-    looked_up_weights = module.position.weight.numel()
+    looked_up_weights = module.position.weight.numel()  # added, not multiplied
     if module.head is not None:  # otherwise the token embedding is also the output layer
         looked_up_weights += module.token.weight.numel()
     idle_weights = 0  # of experts that do not process the token

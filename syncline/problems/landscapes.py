@@ -74,6 +74,7 @@ class Landscape(ABC):
         With an ``execution`` of ``loop``, each step evaluates the landscape at one worker after another.
         """
         if execution not in ("auto", "loop"):
+            # ``auto`` is called eager in specs.
             raise SpecError("execution", execution, "eager or loop, as a landscape's gradient is a formula")
         return LandscapeTask(self, rows, dtype, device, one_by_one=execution == "loop")
 
@@ -102,8 +103,8 @@ class LandscapeTask:
         self.params = rows.parameters(lambda seed: {"x": problem.start_of(seed)}, dtype, device)
         self.optima = torch.stack(optima).to(device, dtype)  # (S, d)
         self._oracle, self._one_by_one = problem.oracle(dtype, device), one_by_one
-        self._all_shifts = shifts.to(device, dtype)
-        self._shifts = self._all_shifts[:, list(rows.workers)].flatten(0, 1) if problem.shift_std else None
+        self._group_shifts = shifts.to(device, dtype)  # of all workers, for evaluations
+        self._shifts = self._group_shifts[:, list(rows.workers)].flatten(0, 1) if problem.shift_std else None  # (R, d)
         self._noise = None
         if problem.noise_std:
             draw = gaussian(problem.noise_std)
@@ -112,25 +113,22 @@ class LandscapeTask:
     @torch.no_grad()
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``f_i(x_i)`` without noise, ``(R,)``, and set ``.grad`` to the noisy gradient."""
-        x = self.params["x"]
-        points = x.detach() if self._shifts is None else x - self._shifts
+        x = self.params["x"].detach()
+        points = x if self._shifts is None else x - self._shifts
         if self._one_by_one:
-            losses, gradients = [], []
-            for point in points:
-                value, point_gradient = self._oracle(point)
-                losses.append(value)
-                gradients.append(point_gradient)
-            loss, gradient = torch.stack(losses), torch.stack(gradients)
+            values_and_gradients = [self._oracle(point) for point in points]
+            loss = torch.stack([value for value, _ in values_and_gradients])
+            gradient = torch.stack([point_gradient for _, point_gradient in values_and_gradients])
         else:
             loss, gradient = self._oracle(points)
-        x.grad = gradient if self._noise is None else gradient.add_(self._noise[step])
+        self.params["x"].grad = gradient if self._noise is None else gradient.add_(self._noise[step])
         return loss
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the ``loss`` F and the ``distance`` to its minimiser, ``(S,)`` each, at mean positions ``(S, d)``."""
         mean = means["x"]
-        values, _ = self._oracle(mean.unsqueeze(1) - self._all_shifts)
+        values, _ = self._oracle(mean.unsqueeze(1) - self._group_shifts)
         return {"loss": values.mean(1), "distance": (mean - self.optima).norm(dim=-1)}
 
     @torch.no_grad()
@@ -289,7 +287,7 @@ class Quadratic(Landscape):
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
         """Return f and its gradient ``H (x - x*)``."""
         hessian = self.hessian().to(device, dtype)
-        optimum = self._point(self.optimum, fill=0.0).to(device, dtype)
+        optimum = self._point_or_constant(self.optimum, fill=0.0).to(device, dtype)
 
         def quadratic(x: Tensor) -> tuple[Tensor, Tensor]:
             offset = x - optimum
@@ -300,28 +298,28 @@ class Quadratic(Landscape):
 
     def start_point(self) -> Tensor:
         """Return the field ``start`` as a position in coordinates."""
-        return self._to_coordinates(self._point(self.start, fill=1.0))
+        return self._to_coordinates(self._point_or_constant(self.start, fill=1.0))
 
     def start_of(self, seed: int) -> Tensor:
         """Return the field ``start`` plus the jitter of the replica ``seed``, as a position in coordinates."""
-        start = self._point(self.start, fill=1.0)
+        start = self._point_or_constant(self.start, fill=1.0)
         if self.start_jitter:
             draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
             start = start + self.start_jitter * (2 * draws - 1)
         return self._to_coordinates(start)
 
     def _to_coordinates(self, start: Tensor) -> Tensor:
-        """Return a point, which is given in the basis ``start_basis``, in coordinates."""
+        """Return a start point in coordinates, from a point in the basis ``start_basis``."""
         if self.start_basis == "coordinates":
             return start
-        return self._point(self.optimum, fill=0.0) + self.rotation() @ start
+        return self._point_or_constant(self.optimum, fill=0.0) + self.rotation() @ start
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
         """Return ``x*``, because shifts with mean 0 do not move the minimiser."""
-        return self._point(self.optimum, fill=0.0)
+        return self._point_or_constant(self.optimum, fill=0.0)
 
-    def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
-        """Return a point as a tensor in double precision; None stands for a point of equal coordinates ``fill``."""
+    def _point_or_constant(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
+        """Return a point as a tensor in double precision; None is a point whose coordinates are all ``fill``."""
         coordinates = (fill,) * len(self.spectrum) if point is None else point
         return torch.tensor(coordinates, dtype=torch.float64)
 

@@ -70,7 +70,7 @@ class RecordedPass:
         for param in params.values():
             param.grad = None  # free the last step's gradients before the pass
         layouts = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
-        addresses = [x.data_ptr() for x in values.values()] if self._in_place else []
+        addresses = [x.data_ptr() for x in values.values()] if self._in_place else []  # at which a replay reads
         signature = (layouts, addresses)
         if self._recorded is None or signature != self._signature:
             self._recorded, self._signature = None, signature  # free a graph's memory before the next graph
@@ -196,12 +196,11 @@ class PerWorkerGradients:
         loss: loss of one worker.
         execution: ``loop`` goes through the rows one by one: fused attention, the activations of one row at a time.
             ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows, or of as many as a
-            GPU has memory for. ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16
-            parameters; else the loop.
+            GPU has memory for. ``auto`` takes the faster: vmap on CUDA, and elsewhere for 8 or more rows of fewer than
+            2^16 parameters; else the loop.
 
     Attributes:
-        keeps_mean: whether ``.grad`` is only the mean over the rows, which all rows show, instead of a gradient per
-            row.
+        keeps_mean: whether only the mean of the rows' gradients is stored, as the ``.grad`` of every row.
     """
 
     def __init__(self, loss: Loss, execution: Execution = "auto") -> None:
@@ -220,8 +219,8 @@ class PerWorkerGradients:
         """
         num_rows, execution = len(inputs), self._execution
         if execution == "auto":
-            parameters_of_all_rows = sum(param.numel() for param in params.values())
-            are_many_and_small = num_rows >= MANY_ROWS and parameters_of_all_rows < SMALL_PARAMETERS * num_rows
+            parameters_per_row = sum(param.numel() for param in params.values()) / num_rows
+            are_many_and_small = num_rows >= MANY_ROWS and parameters_per_row < SMALL_PARAMETERS
             execution = "vmap" if inputs.is_cuda or are_many_and_small else "loop"
         gradients = GradientRows(params, self.keeps_mean)
         if execution == "vmap":
@@ -235,7 +234,7 @@ class PerWorkerGradients:
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
         """Compute all workers' gradients in as few batched passes as memory allows; return the losses ``(R,)``."""
-        # On a CPU ``auto`` batches only small models, for which unfused attention is faster.
+        # Where ``auto`` batches on a CPU, models are small, and attention without a fused kernel is faster.
         run = batched_pass(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
         values = {name: param.detach() for name, param in params.items()}
 
@@ -399,10 +398,7 @@ class NetworkTask:
         return self._gradients(self.params, *self._data.batch(step))
 
     def keep_mean_gradient(self) -> bool:
-        """Store only the mean of the rows' gradients from now on, if that is possible; return whether it is.
-
-        See `PerWorkerGradients.keep_mean`.
-        """
+        """Store only the mean of the rows' gradients from now on, if that is possible; return whether it is."""
         return isinstance(self._gradients, PerWorkerGradients) and self._gradients.keep_mean(self._device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -430,7 +426,8 @@ class NetworkTask:
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         # Autocast leaves logits in 16 bits, in which a mean over many targets has too few digits.
-        logits = self._logits(weights, inputs).to(next(iter(weights.values())).dtype)
+        first_weight = next(iter(weights.values()))
+        logits = self._logits(weights, inputs).to(first_weight.dtype)
         return _cross_entropy(logits, targets)
 
 

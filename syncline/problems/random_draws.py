@@ -70,7 +70,7 @@ class StepStream:
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))
         self._steps_per_block = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
-        self._block, self._draws = -1, torch.empty(0)  # no block yet
+        self._block, self._draws = -1, torch.empty(0)  # the number of the drawn block, and its draws; none yet
 
     def __getitem__(self, step: int) -> Tensor:
         block, offset = divmod(step, self._steps_per_block)
@@ -81,11 +81,11 @@ class StepStream:
     def _draw_block(self, block: int) -> Tensor:
         """Return the draws of all workers for a block of steps, ``(steps, R, *shape)``."""
         size = (self._steps_per_block, self._rows.world_size, *self._shape)
-        workers, shared = list(self._rows.workers), self._rows.drawn
+        workers, cache = list(self._rows.workers), self._rows.drawn
         replicas = []
         for seed in self._rows.seeds:
             draw = partial(self._draw_group, seed, block, size)
-            draws = draw() if shared is None else shared.get((seed, self._name, block, size), draw)
+            draws = draw() if cache is None else cache.get((seed, self._name, block, size), draw)
             replicas.append(draws[:, workers])
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
 

@@ -36,7 +36,7 @@ def activation_bytes(
         dtype: type in which the pass computes. Autocast stores at least as much as a pass in its type.
     """
     module = module.to(dtype)
-    parameter_storages = {param.untyped_storage()._cdata for param in module.parameters()}
+    parameter_storages = {param.untyped_storage()._cdata for param in module.parameters()}  # the storages' addresses
     # By address of the storage; a kept tensor keeps the address of its storage from being used again.
     stored: dict[int, Tensor] = {}
 
@@ -54,7 +54,7 @@ def activation_bytes(
 def may_keep_mean(execution: str, device: torch.device | str) -> bool:
     """Return whether a task may store only the mean of workers' gradients: on CUDA, and with an execution of ``loop``.
 
-    There results may differ by rounding. Elsewhere each worker's gradient is stored, as when results were published.
+    The mean rounds differently. Elsewhere each worker's gradient is stored, so that published results keep their bits.
     """
     return execution == "loop" or torch.device(device).type == "cuda"
 
@@ -83,13 +83,14 @@ class GradientRows:
             elif parts:
                 parts[0].add_(gradient.sum(0))
             else:
-                parts.append(gradient.sum(0, keepdim=True))
+                parts.append(gradient.sum(0, keepdim=True))  # the only part, a running sum over the rows
 
     def store(self) -> None:
         """Set each parameter's ``.grad``, ``(R, *s)``, and free the parts."""
         for param, parts in zip(self._params, self._parts, strict=True):
             if self._keeps_mean:
-                param.grad = parts.pop().div_(len(param)).expand(param.shape)
+                (row_sum,) = parts
+                param.grad = row_sum.div_(len(param)).expand(param.shape)
             else:
                 param.grad = torch.cat(parts) if len(parts) > 1 else parts[0]
             parts.clear()
@@ -120,13 +121,14 @@ class PassSize:
             size = num_rows - first
             if self.rows is not None:
                 size = min(self.rows, size)
-            result = None
+            has_memory = True
             try:
                 result = run_rows(slice(first, first + size))
             except torch.cuda.OutOfMemoryError:
                 if size == 1:
                     raise
-            if result is None:  # only here, behind the handler, nothing refers to the failed pass's memory
+                has_memory = False
+            if not has_memory:  # try again here, because in the handler the error still holds the failed pass's memory
                 self.rows = size // 2
                 continue
             yield result
@@ -134,7 +136,10 @@ class PassSize:
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return causal attention; `_FusedAttention` replaces only calls with ``is_causal`` as the only named argument."""
+    """Return causal attention by torch's own kernel.
+
+    `_FusedAttention` does not replace this call, because it names another argument than ``is_causal``.
+    """
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=None, is_causal=True)
 
 
@@ -192,7 +197,7 @@ def _fold_rows_into_batch(rows: int, in_dims: tuple[int | None, ...], tensors: t
     """
     folded = []
     for x, dim in zip(tensors, in_dims, strict=True):
-        rows_first = x.expand(rows, *x.shape) if dim is None else x.movedim(dim, 0)
+        rows_first = x.expand(rows, *x.shape) if dim is None else x.movedim(dim, 0)  # (rows, batch, ...)
         folded.append(rows_first.flatten(0, 1))
     return folded
 

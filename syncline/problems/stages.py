@@ -23,7 +23,9 @@ from syncline.problems.gpt import GPT
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
     """Return the stage of each GPT parameter by name: blocks in even parts, embeddings first, norm and head last."""
     names = list(names)
-    num_blocks = len({name.split(".")[1] for name in names if name.startswith("blocks.")})
+    # Blocks have names such as ``blocks.3.attention.qkv.weight``.
+    block_of_name = {name: int(name.split(".")[1]) for name in names if name.startswith("blocks.")}
+    num_blocks = len(set(block_of_name.values()))
     if not num_blocks:
         raise SpecError("problem", names[:3], "text-gpt, whose blocks can be stages, or a landscape's coordinates")
     if stages > 1 and "head.weight" not in names:
@@ -34,8 +36,8 @@ def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
             stage_of_block[block] = stage
     stage_of_name = {}
     for name in names:
-        if name.startswith("blocks."):
-            stage_of_name[name] = stage_of_block[int(name.split(".")[1])]
+        if name in block_of_name:
+            stage_of_name[name] = stage_of_block[block_of_name[name]]
         else:
             stage_of_name[name] = 0 if name.startswith(("token.", "position.")) else stages - 1
     return stage_of_name
@@ -73,7 +75,7 @@ class GPTStage(nn.Module):
 def split_into_stages(model: GPT, stages: int) -> list[nn.Module]:
     """Return the stages of a GPT as modules, which share the model's parameters."""
     names = [name for name, _ in model.named_parameters()]
-    parameter_stages(names, stages)  # refuses a model that cannot be split
+    parameter_stages(names, stages)  # raises an error for a model that cannot be split
     modules: list[nn.Module] = []
     for stage, blocks in enumerate(block_stages(len(model.blocks), stages)):
         modules.append(GPTStage(model, blocks, first=stage == 0, last=stage == stages - 1))
@@ -118,7 +120,7 @@ class DelayedTask:
         for name, delay in delays.items():
             if name not in task.params:
                 raise SpecError("delays", name, one_of(task.params, name))
-            if int(torch.as_tensor(delay).min()) < 0:
+            if int(torch.as_tensor(delay).min()) < 0:  # one delay, or one for each coordinate
                 raise SpecError(f"delays.{name}", delay, "updates, at least 0")
         self._task, self._predict = task, predict
         self.delays = {name: delays.get(name, 0) for name in task.params}
@@ -142,6 +144,7 @@ class DelayedTask:
         params = self._task.params
         current = {name: p.data for name, p in params.items()}
         for name, p in params.items():
+            # What a forward pass in this step uses, and the gradient of a later step belongs to.
             used_weights = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
             self._history[name].append(used_weights)
         self.stale = {name: self._stale_parameter(name) for name in params}

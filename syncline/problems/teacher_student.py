@@ -82,10 +82,11 @@ class TeacherStudent:
         and variance 1.
         """
         source, module = torch_generator(TEACHER_SEED, "teacher-student", "teacher"), self.module()
-        fan_in = {"0": self.inputs, "2": self.hidden}  # by the index of the layer, with which parameters' names begin
+        fan_in_of_layer = {"0": self.inputs, "2": self.hidden}  # layer 1 is the ReLU
         weights = {}
         for name, parameter in module.named_parameters():
-            draw = gaussian(fan_in[name[0]] ** -0.5)
+            layer, _, _ = name.partition(".")
+            draw = gaussian(fan_in_of_layer[layer] ** -0.5)
             weights[name] = draw(source, tuple(parameter.shape))
         outputs = functional_call(module, weights, (self.validation_inputs(),))
         mean, std = outputs.mean(0), outputs.std(0, correction=0)

@@ -79,9 +79,8 @@ def torch_source() -> Corpus:
         SpecError: PyTorch was installed without its source.
     """
     module_spec = importlib.util.find_spec("torch")
-    root = Path()
-    if module_spec is not None and module_spec.origin is not None:
-        root = Path(module_spec.origin).parent
+    assert module_spec is not None and module_spec.origin is not None  # this module has imported torch
+    root = Path(module_spec.origin).parent
     return _read_corpus(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
 
 
@@ -208,13 +207,13 @@ class TextGPT:
     perturbation: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse sizes out of range, and a model that cannot be built."""
+        """Raise an error for sizes out of range, and for a model that cannot be built."""
         check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
         check_sizes(self, "layers", largest=MOST_LAYERS)
         check_skew(self.skew, self.sites, "each from its own part of the text")
         if not 0 <= self.perturbation < 1:
             raise SpecError("problem.perturbation", self.perturbation, "a number from 0 to below 1")
-        self.module()
+        self.module()  # raises an error for sizes that do not fit together
 
     @property
     def routing(self) -> Routing | None:
@@ -224,7 +223,7 @@ class TextGPT:
         return Routing(self.experts, self.experts_per_token, self.balance)
 
     def _network(self) -> GPT:
-        """Return the network with uninitialised or torch's default weights."""
+        """Return the network with weights that a training replaces: embeddings have none, others those of torch."""
         return GPT(
             vocabulary=BYTES, context=self.context, width=self.width, layers=self.layers, heads=self.heads,
             tied=self.tied, routing=self.routing,
@@ -244,7 +243,7 @@ class TextGPT:
         return module.to(dtype)
 
     def _initial_weights(self, seed: int) -> dict[str, Tensor]:
-        """Return the weights that the replica ``seed`` starts from, ``w (1 + perturbation n)`` with n ~ N(0, 1)."""
+        """Return the weights that the replica ``seed`` starts from, with the problem's perturbation."""
         weights = gpt_weights(self.module(), torch_generator(seed, "weights"))
         return perturbed(weights, self.perturbation, seed)
 
@@ -353,8 +352,8 @@ class Windows:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, context)``."""
-        starts = self._starts[step]
-        if self._num_from_part:  # scale these draws from the whole text to the worker's part
+        starts = self._starts[step]  # of windows, (R, batch), drawn from the whole text
+        if self._num_from_part:  # scale the first draws of each worker to its part
             in_part, anywhere = starts[:, : self._num_from_part], starts[:, self._num_from_part :]
             in_part = self._first_windows + in_part * self._part_lengths // len(self._windows)
             starts = torch.cat((in_part, anywhere), dim=1)

@@ -71,7 +71,7 @@ class DataReader:
         """
         if self.sampler is not None:
             seed_all(device, seed, *names)
-            sampler = copy.copy(self.sampler)  # the user's sampler keeps its generator
+            sampler = copy.copy(self.sampler)  # whose generator is replaced here, not in the user's sampler
             if getattr(sampler, "generator", None) is not None:
                 sampler.generator = torch_generator(seed, *names)
             return torch.tensor(list(sampler), dtype=torch.int64)
@@ -125,7 +125,7 @@ def data_reader(data: Any, field: str, batch_size: int, shuffle: bool, drop_last
 
 
 def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle: bool, drop_last: bool) -> DataReader:
-    """Return a reader of a DataLoader's data with the loader's settings."""
+    """Return a reader of a DataLoader's data with the loader's settings; note where they replace arguments."""
     sampler = getattr(loader, "sampler", None)
     if loader.batch_size is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
         batching = "batch_size=None" if loader.batch_sampler is None else type_name(loader.batch_sampler)
@@ -133,35 +133,36 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
         raise SpecError(field, batching, expected)
     if isinstance(sampler, DistributedSampler):
         raise SpecError(field, type_name(sampler), "a DataLoader without it: workers get their shards here")
-    draws_each_item_once = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+    is_random = type(sampler) is RandomSampler
+    draws_each_item_once = is_random and not sampler.replacement and sampler._num_samples is None
     # The reader can draw these orders by itself; any other sampler is kept.
     has_default_order = type(sampler) is SequentialSampler or draws_each_item_once
-    is_random = type(sampler) is RandomSampler
     inner = data_reader(loader.dataset, field, loader.batch_size, shuffle=is_random, drop_last=loader.drop_last)
-    has_own_order = not has_default_order and not inner.is_stream
+    keeps_sampler = not has_default_order and not inner.is_stream
 
-    settings = {"batch_size": (loader.batch_size, batch_size)}
-    if not has_own_order and not inner.is_stream:
+    settings = {"batch_size": (loader.batch_size, batch_size)}  # of the loader, and of the arguments
+    if has_default_order and not inner.is_stream:
         settings["shuffle"] = (inner.shuffle, shuffle)
     settings["drop_last"] = (loader.drop_last, drop_last)
     notes = []
     for name, (loader_value, argument) in settings.items():
         if loader_value != argument:
             notes.append(f"{field} is a DataLoader: its {name} {loader_value} holds, not {argument}")
-    if has_own_order:
+    if keeps_sampler:
         notes.append(f"{field} is a DataLoader: its {type_name(sampler)} gives the order that is cut into shards")
     if loader.num_workers:
         notes.append(f"{field} is a DataLoader: its num_workers {loader.num_workers} has no effect: one process reads")
     return DataReader(
         inner.data, field, loader.batch_size, inner.shuffle, loader.drop_last,
-        sampler=sampler if has_own_order else None, collate=loader.collate_fn or default_collate, notes=tuple(notes),
+        sampler=sampler if keeps_sampler else None, collate=loader.collate_fn or default_collate, notes=tuple(notes),
     )  # fmt: skip
 
 
 def make_shards(reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype) -> Shards:
     """Return the source of the batches of the workers of ``rows``, with ``accumulate`` micro-batches in a step.
 
-    Call the methods of the result inside `preserved`, because the data's transforms may draw from global generators.
+    Call the methods of the result inside `preserved`, which restores the global random generators, because the data's
+    transforms may draw from them.
 
     Raises:
         SpecError: there are too few items for the workers, or for a batch.
@@ -195,7 +196,10 @@ class MapShards:
     def __init__(
         self, reader: DataReader, rows: Rows, accumulate: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """Compute the size of each worker's shard; refuse shards without a batch."""
+        """Compute the size of each worker's shard; raise an error if it has no batch.
+
+        ``accumulate`` is the number of micro-batches of a worker in a step.
+        """
         self._reader, self._rows, self._accumulate = reader, rows, accumulate
         self._device, self._dtype = device, dtype
         items = len(reader.data if reader.sampler is None else reader.sampler)
@@ -206,14 +210,14 @@ class MapShards:
         if not self._batches_per_epoch:
             raise _too_few_items_error(reader, items, rows.world_size)
         self._tensors = None if reader.tensors is None else to_device(list(reader.tensors), device, dtype)
-        self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
+        self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()  # by seed and epoch
 
     def row_batches(self, row: int, step: int) -> list[Any]:
         """Return the micro-batches of one worker in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
         indices_of_batches = [self._indices(seed, worker, batch) for batch in self._batch_numbers(step)]
         if self._tensors is not None:
-            return [self._slices(indices) for indices in indices_of_batches]
+            return [self._items_at(indices) for indices in indices_of_batches]
         seed_all(self._device, seed, "items", worker, step)
         batches = []
         for indices in indices_of_batches:
@@ -225,19 +229,19 @@ class MapShards:
         """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         rows = range(len(self._rows))
         if self._tensors is None:
-            return stack_rows([self.row_batches(row, step) for row in rows])
+            return stack_batches_of_rows([self.row_batches(row, step) for row in rows])
         seeds_and_workers = [seed_and_worker(self._rows, row) for row in rows]
         batches = []
         for batch in self._batch_numbers(step):
             indices = [self._indices(seed, worker, batch) for seed, worker in seeds_and_workers]
-            batches.append(self._slices(torch.stack(indices)))
+            batches.append(self._items_at(torch.stack(indices)))
         return batches
 
     def _batch_numbers(self, step: int) -> range:
         """Return the numbers of the micro-batches of a step, counted over the whole training."""
         return range(step * self._accumulate, (step + 1) * self._accumulate)
 
-    def _slices(self, indices: Tensor) -> list[Tensor]:
+    def _items_at(self, indices: Tensor) -> list[Tensor]:
         """Return the items with these indices of each of the data's tensors."""
         assert self._tensors is not None
         indices = indices.to(self._device)
@@ -276,17 +280,17 @@ class StreamShards:
     def row_batches(self, row: int, step: int) -> list[Any]:
         """Return the micro-batches of one worker in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
-        blocks = self._streams[seed].blocks(step)
-        seed_all(self._device, seed, "items", worker, step)
+        blocks = self._streams[seed].blocks(step)  # the items of all workers
+        seed_all(self._device, seed, "items", worker, step)  # for a collate function that draws
         batches = []
         for block in blocks:
-            batch = self._reader.collate_items(block[worker :: self._rows.world_size])
-            batches.append(to_device(batch, self._device, self._dtype))
+            worker_items = block[worker :: self._rows.world_size]
+            batches.append(to_device(self._reader.collate_items(worker_items), self._device, self._dtype))
         return batches
 
     def stacked_batches(self, step: int) -> list[Any] | None:
         """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
-        return stack_rows([self.row_batches(row, step) for row in range(len(self._rows))])
+        return stack_batches_of_rows([self.row_batches(row, step) for row in range(len(self._rows))])
 
 
 Shards = MapShards | StreamShards
@@ -302,14 +306,14 @@ class _Stream:
 
     def __init__(self, reader: DataReader, seed: int, world_size: int, accumulate: int, device: torch.device) -> None:
         """Begin the first epoch of the stream."""
-        self._reader, self._seed, self._workers, self._device = reader, seed, world_size, device
+        self._reader, self._seed, self._world_size, self._device = reader, seed, world_size, device
         self._accumulate = accumulate
         self._blocks: list[list[Any]] = []
-        self._random_state = GlobalState.capture(device)
+        self._random_state = GlobalState.capture(device)  # replaced when an epoch begins
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:
-        """Return the blocks of a step, one for each micro-batch."""
+        """Return the blocks of a step, one for each micro-batch, after reading those of all steps before."""
         if step < self._step:
             self._restart()
         while self._step < step:
@@ -333,22 +337,22 @@ class _Stream:
 
     def _next_block(self) -> list[Any]:
         """Return the items of the next block, from the next epoch if this one has too few."""
-        full_size = self._workers * self._reader.batch_size
-        for _ in range(2):  # what is left of this epoch, or the next epoch
+        full_size = self._world_size * self._reader.batch_size
+        for _ in ("this epoch", "next epoch"):
             items = list(islice(self._items, full_size))
-            even_size = len(items) - len(items) % self._workers  # as many items for each worker
+            even_size = len(items) - len(items) % self._world_size  # as many items for each worker
             if len(items) == full_size or (even_size and not self._reader.drop_last):
                 return items[:even_size]
             self._begin_epoch()
-        raise _too_few_items_error(self._reader, len(items), self._workers)
+        raise _too_few_items_error(self._reader, len(items), self._world_size)
 
 
-def stack_rows(rows: list[list[Any]]) -> list[Any] | None:
+def stack_batches_of_rows(rows: list[list[Any]]) -> list[Any] | None:
     """Return the micro-batches of R rows with leaves stacked to ``(R, ...)``; None if they cannot be stacked."""
-    batches = []
-    for batches_of_rows in zip(*rows, strict=True):
-        batch = stacked(batches_of_rows)
+    stacked_batches = []
+    for micro_batch_of_rows in zip(*rows, strict=True):
+        batch = stacked(micro_batch_of_rows)
         if batch is None:
             return None
-        batches.append(batch)
-    return batches
+        stacked_batches.append(batch)
+    return stacked_batches

@@ -72,7 +72,7 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
     """Return N of the approximation of 6 N FLOPs per token: the number of weights that multiply each token once.
 
-    These are the weights of two dimensions and more, except tables of embeddings that are not a linear layer's weight.
+    These are the weights of two dimensions and more, except tables of embeddings that are not tied to a linear layer.
 
     Args:
         name: name of the model, for the error line.
@@ -89,13 +89,15 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
 
 
 def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
-    """Return (FLOPs of the forward and backward pass, tokens, samples) of a module for inputs on the meta device."""
+    """Return (FLOPs of the forward and backward pass, tokens, samples) of a module for inputs on the meta device.
+
+    A token is a number of an integer tensor, or a row of any other tensor. ``name`` and ``path`` are for errors.
+    """
     tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim]
     if not tensors or not tensors[0].numel():
         raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
-    first_input = tensors[0]
-    samples = first_input.shape[0]
-    tokens = samples if first_input.is_floating_point() else first_input.numel()
+    samples = tensors[0].shape[0]
+    tokens = samples if tensors[0].is_floating_point() else tensors[0].numel()
     on_meta = {}
     for label, p in module.named_parameters():
         on_meta[label] = p.detach().to("meta").requires_grad_(p.requires_grad)
@@ -121,10 +123,10 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
 
 @dataclass(frozen=True)
 class ModuleProperties:
-    """Measured properties of a module.
+    """Properties of a module, measured on one batch.
 
     Attributes:
-        flops: FLOPs of the forward and backward pass of a batch; None if they were not counted.
+        flops: FLOPs of the forward and backward pass of the batch; None if torch knows those of no operation.
         draws: whether the module draws from a global random generator.
     """
 
@@ -176,7 +178,7 @@ def measure_module(
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
-        draws = draws or not random_state.equals(GlobalState.capture(device))
+        draws = draws or not random_state.equals(GlobalState.capture(device))  # the backward pass may draw, too
     swappable.take_gradients()
     flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of none of the operations
     return ModuleProperties(flops if flops > 0 else None, draws)

@@ -44,9 +44,9 @@ def to_device(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 def leaves(batch: Any) -> list[Any]:
     """Return the leaves of a batch, in order."""
-    parts: list[Any] = []
-    map_leaves(parts.append, batch)
-    return parts
+    found: list[Any] = []
+    map_leaves(found.append, batch)  # whose result, a batch of None, is not used
+    return found
 
 
 def stacked(batches: Sequence[Any]) -> Any | None:
@@ -55,13 +55,13 @@ def stacked(batches: Sequence[Any]) -> Any | None:
     The result is None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
     """
     leaves_of_batches = [leaves(batch) for batch in batches]
-    if len({len(batch_leaves) for batch_leaves in leaves_of_batches}) != 1:
+    if any(len(batch_leaves) != len(leaves_of_batches[0]) for batch_leaves in leaves_of_batches):
         return None
     stacked_leaves = []
-    for same_leaf in zip(*leaves_of_batches, strict=True):
-        if not all(isinstance(leaf, Tensor) and leaf.shape == same_leaf[0].shape for leaf in same_leaf):
+    for leaf_of_rows in zip(*leaves_of_batches, strict=True):
+        if not all(isinstance(leaf, Tensor) and leaf.shape == leaf_of_rows[0].shape for leaf in leaf_of_rows):
             return None
-        stacked_leaves.append(torch.stack(same_leaf))
+        stacked_leaves.append(torch.stack(leaf_of_rows))
     # Put the stacked leaves, in order, into the structure of the first batch.
     remaining = iter(stacked_leaves)
     return map_leaves(lambda _: next(remaining), batches[0])
@@ -88,8 +88,10 @@ def call_module(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) 
         *arguments, target = batch
         inputs = arguments[0] if len(arguments) == 1 else arguments
     if isinstance(inputs, Mapping):
-        return ModuleOutput(module(**inputs), target)
-    return ModuleOutput(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
+        output = module(**inputs)
+    else:
+        output = module(*inputs) if isinstance(inputs, list | tuple) else module(inputs)
+    return ModuleOutput(output, target)
 
 
 def output_loss(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
@@ -101,6 +103,7 @@ def output_loss(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
             raise SpecError("problem.loss", _describe(value), expected)
         return value
     output = result.output
+    # An output without ``.loss`` may be the loss itself.
     module_loss: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
     if not isinstance(module_loss, Tensor) or module_loss.dim():
         expected = f"a function loss(output, target), as the module returns no scalar .loss but {_describe(output)}"
@@ -180,11 +183,11 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
         return tuple(chosen)
     head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
     names = tuple(name for name, p in matrices.items() if id(p) not in tables)
-    return names if head_is_table else names[:-1]
+    return names if head_is_table else names[:-1]  # without the head
 
 
 class SwappableModule:
-    """A module whose parameters and buffers can be replaced by those of a row.
+    """A module whose parameters and buffers can be replaced by those of a worker, a row of the task's tensors.
 
     Attributes:
         module: the module.
@@ -219,7 +222,7 @@ class SwappableModule:
             part._buffers[key] = buffers[name]
 
     def write_back_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Copy into ``buffers`` the values of buffers that the module replaced by new tensors."""
+        """Copy into the ``buffers`` of `set_buffers` the values for which the module made new tensors."""
         for part, key, name in self._buffer_slots:
             current = part._buffers[key]
             if current is not None and current is not buffers[name]:

@@ -71,12 +71,13 @@ class PassSettings:
     pass_size: PassSize = field(default_factory=PassSize)
 
     def compute_loss(self, module: Callable[..., Any], batch: Any) -> Tensor:
-        """Return the loss of a module on a batch."""
+        """Return the loss of a module on a batch, computed with autocast if the settings have it."""
 
         def loss_on_batch() -> Tensor:
             return output_loss(call_module(module, batch, self.loss), self.loss)
 
-        return with_autocast(loss_on_batch, self.device, self.autocast)()
+        compute = with_autocast(loss_on_batch, self.device, self.autocast)
+        return compute()
 
 
 def gradients_by_loop(
@@ -112,10 +113,10 @@ def gradients_by_loop(
 
 
 def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: int) -> dict[str, Tensor]:
-    """Let the module use the tensors of a row, and return the row's buffers by name."""
+    """Let the module use the tensors of a worker, given by its row, and return the worker's buffers by name."""
     replica = row // len(rows.workers)
-    frozen = tensors.frozen_params(replica)
-    swappable.set_parameters({name: param.detach()[row] for name, param in tensors.params.items()} | frozen)
+    params = {name: param.detach()[row] for name, param in tensors.params.items()}
+    swappable.set_parameters(params | tensors.frozen_params(replica))
     buffers = {name: buffer[row] for name, buffer in tensors.buffers.items()}
     swappable.set_buffers(buffers)
     return buffers
@@ -219,7 +220,7 @@ class Validation:
             raise SpecError(reader.field, "no items", "at least one item")
 
     def _chosen_indices(self) -> Tensor:
-        """Return the indices of the items of an evaluation, in order."""
+        """Return the indices of the items of an evaluation, in order: all, or some of the training data at random."""
         indices = torch.arange(len(self._reader.data))
         if self._reader.sampler is not None:
             indices = self._reader.order(self._device, EVALUATION_SEED, "evaluation", "items")
@@ -236,7 +237,7 @@ class Validation:
         """
         seed_all(self._device, EVALUATION_SEED, "evaluation")
         size = self._reader.batch_size
-        if self._indices is None:  # a stream
+        if self._indices is None:  # a stream, of which the first items count
             items = self._reader.items_of_epoch(epoch=0)
             if self._is_training_data:
                 items = islice(items, MOST_TRAINING_ITEMS)
@@ -266,8 +267,8 @@ def compute_metrics(
 
 
 def _user_metrics(evaluate: Evaluate, result: ModuleOutput) -> dict[str, Any]:
-    """Return the metrics of ``evaluate`` by name; a single metric has the function's name."""
-    evaluated = evaluate(*result)
+    """Return the metrics of ``evaluate`` by name; a single one has the function's name, or ``metric``."""
+    evaluated = evaluate(result.output, result.target)
     if isinstance(evaluated, Mapping):
         metrics = dict(evaluated)
     else:
@@ -276,7 +277,8 @@ def _user_metrics(evaluate: Evaluate, result: ModuleOutput) -> dict[str, Any]:
     for name, value in metrics.items():
         if not isinstance(name, str) or name == "loss":
             raise SpecError("problem.evaluate", name, "metrics by name, none of which is loss")
-        if isinstance(value, str) or torch.as_tensor(value).dim():
+        is_number = not isinstance(value, str) and torch.as_tensor(value).dim() == 0
+        if not is_number:
             raise SpecError("problem.evaluate", type_name(value), f"a number for {name}: the mean over the batch")
     return metrics
 

@@ -15,7 +15,14 @@ from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, Execution, shape_only
 from syncline.problems.row_passes import may_keep_mean
-from syncline.problems.torch_data import DataReader, Shards, data_reader, make_shards, seed_and_worker, stack_rows
+from syncline.problems.torch_data import (
+    DataReader,
+    Shards,
+    data_reader,
+    make_shards,
+    seed_and_worker,
+    stack_batches_of_rows,
+)
 from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
     BatchLoss,
@@ -123,9 +130,9 @@ class TorchProblem:
             word = type_name(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reader = self.training_reader()
-        self.validation_reader(reader)
+        self.validation_reader(reader)  # raises an error for data that cannot be read
         object.__setattr__(self, "_notes", list(reader.notes))
-        object.__setattr__(self, "batch_size", reader.batch_size)
+        object.__setattr__(self, "batch_size", reader.batch_size)  # that of a DataLoader holds
 
     def __repr__(self) -> str:
         return f"TorchProblem({self.name!r})"
@@ -167,12 +174,12 @@ class TorchProblem:
         """Return the reader of the evaluation data, and whether it reads the training data."""
         if self.validation is None:
             return training, True
-        field, batch_size = "problem.validation", training.batch_size
-        return data_reader(self.validation, field, batch_size, shuffle=False, drop_last=False), False
+        reader = data_reader(self.validation, "problem.validation", training.batch_size, shuffle=False, drop_last=False)
+        return reader, False
 
     def module(self) -> nn.Module | None:
         """Return the module on the meta device, without memory, made once; None if it cannot be made there."""
-        if self not in _MODULES:
+        if self not in _MODULES:  # by problem, which is frozen
             _MODULES[self] = self._meta_module()
         return _MODULES[self]
 
@@ -182,7 +189,7 @@ class TorchProblem:
             return self.make_model
         cpu = torch.device("cpu")
         try:
-            with preserved(cpu):
+            with preserved(cpu):  # a user's function may draw numbers of its own
                 seed_all(cpu, 0, "weights")
                 return shape_only(self.make_model)
         except Exception:  # any error of a user's function that needs the values of tensors
@@ -220,16 +227,16 @@ class TorchTask:
         execution: str,
         autocast: torch.dtype | None,
     ) -> None:
-        """Build a module for each seed, and give each worker a copy of its parameters."""
+        """Build a module for each seed, and give each worker a copy of its tensors; choose how to compute gradients."""
         self.rows, self._problem, self._device = rows, problem, device
         modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
         check_module(modules[0])
         self.matrices = matrix_names(modules[0], problem.matrices)
         replicas = [SwappableModule(module) for module in modules]
-        initial_params: dict[int, dict[str, Tensor]] = {}  # by seed
-        for seed, replica in zip(rows.seeds, replicas, strict=True):
-            initial_params[seed] = {name: p.detach() for name, p in replica.trained.items()}
-        self.params = rows.parameters(lambda seed: initial_params[seed], dtype, device)
+        replica_of_seed = dict(zip(rows.seeds, replicas, strict=True))
+        self.params = rows.parameters(
+            lambda seed: {name: p.detach() for name, p in replica_of_seed[seed].trained.items()}, dtype, device
+        )
         frozen, self.buffers = {}, {}
         for name in replicas[0].frozen:
             frozen[name] = merge_equal_replicas([replica.frozen[name].data for replica in replicas], device, dtype)
@@ -278,9 +285,9 @@ class TorchTask:
                     self._swappable.set_parameters(replica_means | self._tensors.frozen_params(replica))
                     buffers = {}
                     for name, buffer in self.buffers.items():
-                        # A buffer without a mean is that of the first worker; the module may change the copy.
-                        first_worker = buffer[replica * len(self.rows.workers)]
-                        buffers[name] = replica_means.get(name, first_worker).clone()
+                        # Of a buffer without a mean, such as a counter, take that of the first worker.
+                        first_workers = buffer[replica * len(self.rows.workers)]
+                        buffers[name] = replica_means.get(name, first_workers).clone()  # the module may change it
                     self._swappable.set_buffers(buffers)
                     module, loss = self._swappable.module, self._settings.loss
                     metrics = compute_metrics(module, batch, loss, self._problem.evaluate, device)
@@ -313,15 +320,15 @@ class TorchTask:
     def _measure_once(self) -> ModuleProperties:
         """Return the properties of the module, measured on the first batch of the first row, once for all tasks."""
         cache = self._problem.measured_properties()
-        key = (self.params[next(iter(self.params))].dtype, self._device.type)
+        first_param = next(iter(self.params.values()))
+        key = (first_param.dtype, self._device.type)
         if key not in cache:
-            first_row = first_step = 0
-            first_batch, *_ = self._data.row_batches(first_row, first_step)
-            load_row(self._swappable, self._tensors, self.rows, first_row)
-            # Copies, because the pass changes buffers, and the training has not begun.
-            self._swappable.set_buffers({name: buffer[first_row].clone() for name, buffer in self.buffers.items()})
-            seed, worker = seed_and_worker(self.rows, first_row)
-            seed_all(self._device, seed, "module", worker, first_step)
+            first_batch, *_ = self._data.row_batches(row=0, step=0)
+            load_row(self._swappable, self._tensors, self.rows, row=0)
+            # Copies of the buffers, because the pass changes them, and the training has not begun.
+            self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
+            seed, worker = seed_and_worker(self.rows, row=0)
+            seed_all(self._device, seed, "module", worker, 0)  # as in step 0
             cache[key] = measure_module(self._swappable, first_batch, self._settings.loss, self._device)
         return cache[key]
 
@@ -336,6 +343,7 @@ class TorchTask:
                 return "loop", f"fewer than {MANY_ROWS} rows"
             if parameters >= SMALL_PARAMETERS or flops >= SMALL_FLOPS:
                 return "loop", "rows large enough to be quicker one by one"
+        # Random numbers of a batched pass would not be those of each worker's own stream.
         obstacle = "the module draws random numbers" if properties.draws else self._find_batching_obstacle()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
@@ -348,14 +356,15 @@ class TorchTask:
         if len(self.rows) == 1:
             return None
         # Two rows: two workers of one replica, or the only worker of two replicas.
-        workers = min(len(self.rows.workers), TRIAL_ROWS)
-        rows = Rows(self.rows.seeds[: TRIAL_ROWS // workers], self.rows.workers[:workers], self.rows.world_size)
+        num_workers = min(len(self.rows.workers), TRIAL_ROWS)
+        num_replicas = TRIAL_ROWS // num_workers
+        rows = Rows(self.rows.seeds[:num_replicas], self.rows.workers[:num_workers], self.rows.world_size)
         trial = RowTensors(
-            {name: torch.nn.Parameter(p.detach()[:TRIAL_ROWS]) for name, p in self.params.items()},
-            {name: values[: len(rows.seeds)] for name, values in self._tensors.frozen.items()},
-            {name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
+            params={name: torch.nn.Parameter(p.detach()[:TRIAL_ROWS]) for name, p in self.params.items()},
+            frozen={name: values[:num_replicas] for name, values in self._tensors.frozen.items()},
+            buffers={name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
         )
-        batches = stack_rows([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
+        batches = stack_batches_of_rows([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches contain other objects than tensors, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)
