@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from typing_extensions import override
 
 from syncline import optim
@@ -109,13 +109,6 @@ class DDPSpec(DataParallelBase):
     kind: Literal["ddp"] = "ddp"
     rule: RuleSpec = AdamRule()
     asynchronous: AsynchronousSpec | None = None
-
-    @model_validator(mode="after")
-    def _check_asynchronous(self) -> Self:
-        """Raise an error if settings of asynchronous training contradict other fields."""
-        if self.asynchronous is not None:
-            self.asynchronous.check(self)
-        return self
 
     @property
     @override

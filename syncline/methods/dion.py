@@ -33,6 +33,9 @@ UNSUITED_TO_FACTORS = {
 }
 """Kinds of compressors that cannot send factors, with the reason for the error line."""
 
+TRIGGER_EXCHANGE = Exchange(payload_bytes=4, label="trigger", shares_call=False)
+"""The exchange of a trigger's fp32 maximum in every step, by which workers decide whether they exchange more."""
+
 MOMENTUM = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
 
@@ -54,11 +57,10 @@ class DionBase(CompressibleBase):
 
     family = "low rank"
 
+    has_trigger: ClassVar[bool] = False
+
     trigger_work: ClassVar[ElementwiseWork] = ElementwiseWork()
     """Elementwise operations by which a trigger decides about an exchange."""
-
-    flag_bytes: ClassVar[int] = 0
-    """Bytes that a trigger sends in every step: 4 for an fp32 maximum, or 0 without a trigger."""
 
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
@@ -109,6 +111,12 @@ class DionBase(CompressibleBase):
                 exchanges.append(self._plain_exchange(count, period, label, shares_call=False, in_backward=in_backward))
         return exchanges
 
+    @property
+    @override
+    def sends_in_backward(self) -> bool:
+        """Return whether gradients are sent in the backward pass, which ends before a trigger can decide."""
+        return self.sends_gradients and not self.has_trigger
+
     def _split_by_exchange(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
         """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""
         plain_gradients: list[TensorShape] = []
@@ -128,15 +136,15 @@ class DionBase(CompressibleBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step: of the flag of a trigger, then of gradients or factors."""
+        """Return the formula of the bytes per step: of a trigger, then of gradients or factors."""
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
-        flag = f"{self.flag_bytes} + " if self.flag_bytes else ""
+        trigger = f"{TRIGGER_EXCHANGE.payload_bytes} + " if self.has_trigger else ""
         if self.compressor:
             compressed = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
-            return flag + super().traffic_formula(workers) + compressed
+            return trigger + super().traffic_formula(workers) + compressed
         factors = FACTORS_FORMULA.format(self._wire_bytes(1))
-        return flag + per_step_formula(factors, self._period)
+        return trigger + per_step_formula(factors, self._period)
 
     @override
     def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
@@ -235,12 +243,6 @@ class DionSpec(DionBase):
         exchange = "-compressed" if self.exchange == "compressed" else ""
         return f"dion{period}{exchange}{self._suffix}"
 
-    @property
-    @override
-    def sends_in_backward(self) -> bool:
-        """Return whether gradients are sent in the backward pass: the schedule fixes the steps beforehand."""
-        return self.sends_gradients
-
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return a worker's exchanges: gradients, or gradients of vectors and the factors P and R of matrices."""
@@ -261,7 +263,7 @@ class TriggeredDionBase(DionBase):
             how often a training triggers.
     """
 
-    flag_bytes = 4
+    has_trigger = True
 
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
@@ -275,19 +277,14 @@ class TriggeredDionBase(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of the flag in every step, and Dion's exchanges, with the expected rate as a period."""
-        return [self._flag_exchange, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
+        return [TRIGGER_EXCHANGE, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
     def exchanges_of_training(
         self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
     ) -> list[Exchange]:
         """Return the exchange of the flag in every step, and Dion's exchanges that follow ``averaged_steps``."""
-        return [self._flag_exchange, *self._exchanges_after(model, workers, steps, averaged_steps)]
-
-    @property
-    def _flag_exchange(self) -> Exchange:
-        """Return the exchange of the maximum that decides whether the trigger fires."""
-        return Exchange(self.flag_bytes, label="trigger", shares_call=False)
+        return [TRIGGER_EXCHANGE, *self._exchanges_after(model, workers, steps, averaged_steps)]
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -404,12 +401,6 @@ class PlacedDionSpec(DionBase):
     @override
     def name(self) -> str:
         return self.label or f"dion-{self.num_averages}-{self.placement}{self._suffix}"
-
-    @property
-    @override
-    def sends_in_backward(self) -> bool:
-        """Return whether gradients are sent in the backward pass; the steps that exchange are known beforehand."""
-        return self.sends_gradients
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:

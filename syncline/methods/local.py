@@ -76,7 +76,7 @@ class LocalSpec(CompressibleBase):
             return [*tensors, *self.rule.averaged(tensors)]
         sent = []
         for tensor in tensors:
-            num_states = self.rule.state_elements([tensor]) // tensor.elements  # each as large as the parameter
+            num_states = self.rule.state_elements([tensor]) // tensor.elements  # a state is as large as its parameter
             sent += [tensor] * (1 + num_states)
         return sent
 
@@ -88,8 +88,8 @@ class LocalSpec(CompressibleBase):
     @override
     def _sent_periods(self) -> Iterable[int]:
         """Return the period of the parameters and of each averaged state."""
-        one_parameter = tensors_of(1)  # the number of tensors per parameter is the same for all
-        return [self.period] * len(self._sent_tensors(one_parameter))
+        tensors_per_parameter = len(self._sent_tensors(tensors_of(1)))  # the same for all, so also for one element
+        return [self.period] * tensors_per_parameter
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -158,13 +158,11 @@ class DiLoCoSpec(CompressibleBase):
 
     @model_validator(mode="after")
     def _check_asynchronous(self) -> Self:
-        """Raise an error if settings of asynchronous training contradict other fields."""
-        if self.asynchronous is not None:
-            self.asynchronous.check(self)
-            names = averaged_torch_states(self.rule)
-            if names:
-                expected = "none with asynchronous, whose workers send only pseudo-gradients"
-                raise refusal("rule.average_states", names, expected)
+        """Raise an error for averaged states of the rule in asynchronous training."""
+        names = averaged_torch_states(self.rule)
+        if self.asynchronous is not None and names:
+            expected = "none with asynchronous, whose workers send only pseudo-gradients"
+            raise refusal("rule.average_states", names, expected)
         return self
 
     @property

@@ -12,16 +12,12 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork
-from syncline.methods.dion import TriggeredDionBase
+from syncline.methods.dion import TRIGGER_EXCHANGE, TriggeredDionBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
 from syncline.methods.registry import register
 
 Smoothing = Annotated[float, Field(gt=0, le=1)]
-
-FLAG_BYTES = 4
-"""Bytes of the fp32 maximum that workers exchange in every step, to decide whether they average."""
-
 
 NORMS = ElementwiseWork(kernel_bytes=16, kernels=8)
 """Squared norms of the gradients."""
@@ -85,7 +81,7 @@ class SelSyncSpec(MethodBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of the flag in every step, and that of an average, with the expected rate as a period."""
-        return [self._flag_exchange, self._average_exchange(model, round(1 / self.expected_sync_rate))]
+        return [TRIGGER_EXCHANGE, self._average_exchange(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_of_training(
@@ -93,12 +89,7 @@ class SelSyncSpec(MethodBase):
     ) -> list[Exchange]:
         """Return the exchange of the flag in every step, and the averages that follow ``averaged_steps``."""
         average = self._average_exchange(model, period=steps)  # once in the training, after each of these steps
-        return [self._flag_exchange, *(replace(average, offset=t + 1) for t in averaged_steps)]
-
-    @property
-    def _flag_exchange(self) -> Exchange:
-        """Return the exchange of the maximum that decides about an average."""
-        return Exchange(FLAG_BYTES, label="trigger", shares_call=False)
+        return [TRIGGER_EXCHANGE, *(replace(average, offset=t + 1) for t in averaged_steps)]
 
     def _average_exchange(self, model: Tensors, period: int) -> Exchange:
         """Return the exchange of parameters or gradients every ``period`` steps."""

@@ -79,7 +79,8 @@ class VotingBase(MethodBase):
         """Raise an error for a field that the vote does not use."""
         for name, votes in VOTES_BY_FIELD.items():
             value = getattr(self, name)
-            if value not in (None, False) and self.vote not in votes:
+            is_set = value not in (None, False)
+            if is_set and self.vote not in votes:
                 raise refusal(name, value, f"none with vote {self.vote!r}; it is for {' and '.join(votes)}")
         if self.stochastic and self.p != "inf":
             raise refusal("stochastic", True, "false unless p is 'inf'")

@@ -122,14 +122,14 @@ class OuterServer(_MeanServer):
 
     def __init__(self, params: Sequence[Tensor], outer: Nesterov) -> None:
         super().__init__(params)
-        self.outer, self.rates = outer, outer.hyperparameters()
+        self.outer, self.hyperparameters = outer, outer.hyperparameters()
         self.states = [outer.init(p.detach()) for p in self.params]
 
     @torch.no_grad()
     def make_version(self) -> None:
         """Take one outer step with the mean of the pseudo-gradients since the last version."""
         for p, mean, state in zip(self.params, self.pop_mean(), self.states, strict=True):
-            self.outer.apply_average(p, mean, state, self.rates)
+            self.outer.apply_average(p, mean, state, self.hyperparameters)
 
 
 class DelayedNesterov:
@@ -153,7 +153,7 @@ class DelayedNesterov:
         self, params: Sequence[Tensor], lr: float, momentum: float, buffer_size: int, momentum_activation: float = 0.0
     ) -> None:
         """Check the arguments, and begin with momenta and sums of updates that are zero."""
-        check_unit("outer_momentum", momentum)
+        check_unit("outer_momentum", momentum)  # the name of the field in specs
         if buffer_size < 1:
             raise SpecError("buffer_size", buffer_size, "at least 1")
         if not 0 <= momentum_activation <= 1 / buffer_size:

@@ -41,7 +41,7 @@ Every tensor has a leading worker axis of ``R`` rows, so that no code loops over
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -54,7 +54,11 @@ Hyperparameters = Mapping[str, Any]
 
 @runtime_checkable
 class UpdateRule(Protocol):
-    """A rule by which each worker computes the direction of its step from its gradient."""
+    """A rule by which each worker computes the direction of its step from its gradient.
+
+    To save calls, a rule may also have ``directions(rows, t)``, which returns the directions of several `ParamRow` at
+    once, or ``fused_step(rows, t)``, which moves their parameters and returns True, or False if it cannot.
+    """
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -90,38 +94,15 @@ class UpdateRule(Protocol):
 
 
 @runtime_checkable
-class BatchedUpdateRule(Protocol):
-    """An update rule that computes the directions of several parameters in one call, to save calls."""
-
-    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
-        """Return the direction of each parameter, see ``UpdateRule.direction``; all parameters follow this rule."""
-        ...
-
-
-MethodT_contra = TypeVar("MethodT_contra", bound=torch.optim.Optimizer, contravariant=True)
-"""The type of the method whose parameters the steppers move."""
-
-
-@runtime_checkable
-class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
+class SteppingRule(UpdateRule, Protocol):
     """An update rule that moves parameters itself, by objects called steppers, instead of returning directions."""
 
-    def steppers(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
-        """Return the objects that move the parameters of a method; they keep state from step to step."""
-        ...
+    def steppers(self, method: Any, worker_axis: bool) -> Any:
+        """Return an object that moves the parameters of a method, and keeps state from step to step.
 
-
-class Steppers(Protocol):
-    """Objects that apply the updates of a method to its parameters, such as torch optimizers."""
-
-    def step(self, rows: list[ParamRow]) -> None:
-        """Move the parameters of these rows by their gradients, in place."""
-        ...
-
-    def copy_private_state(self, source_row: int, target_row: int) -> None:
-        """Copy the state of one worker that is not in tensors of the method, such as step counters, to another worker.
-
-        The workers are given by their rows on the worker axis.
+        It has two functions: ``step(rows)`` moves the parameters of `ParamRow` rows by their gradients, in place.
+        ``copy_private_state(source_row, target_row)`` copies to a worker, given by its row on the worker axis, what
+        another one keeps outside tensors of the method, such as step counters.
         """
         ...
 

@@ -35,7 +35,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
     for r in range(len(x)):
         row, norm, start, out_row = x[r], norms[r], starts[r], out[r]
         for i in range(len(row)):
-            z = start + np.uint64(i + 1) * _GAMMA
+            z = start + np.uint64(i + 1) * _GAMMA  # SplitMix64, see `syncline.optim.quantisers`
             z = (z ^ (z >> np.uint64(30))) * _FIRST
             z = (z ^ (z >> np.uint64(27))) * _SECOND
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
@@ -63,31 +63,31 @@ def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
 
 
 @compiled
-def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
+def _kth_largest(v: Any, n: int, k: int, scratch: Any) -> Any:
     """Return the k-th largest of the first n numbers of ``v``, by quickselect.
 
-    Both arrays are overwritten and have room for n + 1 numbers. Numbers on one side of the pivot are copied without a
-    branch, which the processor could not predict.
+    ``v`` and the working memory ``scratch`` are overwritten, and have room for n + 1 numbers. Numbers on one side of
+    the pivot are copied without a branch, which the processor could not predict.
     """
     while True:
-        first, middle, last = v[0], v[n >> 1], v[n - 1]
+        first, middle, last = v[0], v[n // 2], v[n - 1]
         pivot = max(min(first, middle), min(max(first, middle), last))
         num_above = 0
         for j in range(n):
-            other[num_above] = v[j]
+            scratch[num_above] = v[j]
             num_above += v[j] > pivot
         if num_above >= k:
             n = num_above
         else:
             num_below = 0
             for j in range(n):
-                other[num_below] = v[j]
+                scratch[num_below] = v[j]
                 num_below += v[j] < pivot
             if n - num_below >= k:
                 return pivot
             k -= n - num_below
             n = num_below
-        v, other = other, v
+        v, scratch = scratch, v
 
 
 @compiled
@@ -105,43 +105,45 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
         is_complete: array ``(r,)`` of booleans, which become true for the rows whose indices were found.
     """
     n = x.shape[1]
-    count = n // length
-    maxima, values, other = np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype)
-    positions, groups = np.empty(n + 1, np.int64), np.empty(count + 1, np.int64)
+    num_groups = n // length
+    maxima, values, scratch = np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype)
+    candidates, reaching_groups = np.empty(n + 1, np.int64), np.empty(num_groups + 1, np.int64)
     for r in range(len(x)):
         row = x[r]
-        for j in range(count):
+        for j in range(num_groups):
             maxima[j] = row[j] & _MAGNITUDE
         for i in range(1, length):
-            part = row[i * count : (i + 1) * count]
-            for j in range(count):
-                maxima[j] = max(maxima[j], part[j] & _MAGNITUDE)
-        values[:count] = maxima[:count]
-        bound = _kth_largest(values, count, k, other)
-        num_groups = 0  # number of the groups that have an entry as large as the bound
-        for j in range(count):
-            groups[num_groups] = j
-            num_groups += maxima[j] >= bound
-        reached = 0
-        for i in range(length):
+            part = row[i * num_groups : (i + 1) * num_groups]
             for j in range(num_groups):
-                positions[reached] = i * count + groups[j]
-                reached += (row[i * count + groups[j]] & _MAGNITUDE) >= bound
-        for i in range(length * count, n):
-            positions[reached] = i
-            reached += (row[i] & _MAGNITUDE) >= bound
-        for j in range(reached):
-            values[j] = row[positions[j]] & _MAGNITUDE
-        threshold = _kth_largest(values, reached, k, other)
-        num_taken, top = 0, np.int32(0)
-        for j in range(reached):
-            magnitude = row[positions[j]] & _MAGNITUDE
-            top = max(top, magnitude)
+                maxima[j] = max(maxima[j], part[j] & _MAGNITUDE)
+        values[:num_groups] = maxima[:num_groups]
+        bound = _kth_largest(values, num_groups, k, scratch)
+        # The groups with an entry as large as the bound, then these entries. Each is written without a branch, and
+        # overwritten by the next one unless it counts.
+        num_reaching = 0
+        for j in range(num_groups):
+            reaching_groups[num_reaching] = j
+            num_reaching += maxima[j] >= bound
+        num_candidates = 0
+        for i in range(length):
+            for j in range(num_reaching):
+                candidates[num_candidates] = i * num_groups + reaching_groups[j]
+                num_candidates += (row[i * num_groups + reaching_groups[j]] & _MAGNITUDE) >= bound
+        for i in range(length * num_groups, n):
+            candidates[num_candidates] = i
+            num_candidates += (row[i] & _MAGNITUDE) >= bound
+        for j in range(num_candidates):
+            values[j] = row[candidates[j]] & _MAGNITUDE
+        threshold = _kth_largest(values, num_candidates, k, scratch)
+        num_taken, largest = 0, np.int32(0)
+        for j in range(num_candidates):
+            magnitude = row[candidates[j]] & _MAGNITUDE
+            largest = max(largest, magnitude)
             if magnitude >= threshold:
                 if num_taken < k:
-                    out[r, num_taken] = positions[j]
+                    out[r, num_taken] = candidates[j]
                 num_taken += 1
-        is_complete[r] = num_taken == k and top <= _INFINITY
+        is_complete[r] = num_taken == k and largest <= _INFINITY
 
 
 @compiled
@@ -167,7 +169,7 @@ def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_ind
                 senders[index[r, m, e]] += 1
         count = 0
         for i in range(size):
-            positions[count] = i
+            positions[count] = i  # overwritten by the next one unless a worker has this entry
             count += senders[i] > 0
         for e in range(count):
             i = positions[e]
@@ -193,7 +195,7 @@ def transform_sparse_blocks(index: Any, value: Any, left_matrix: Any, right_matr
         out: array for the results, ``(r, a, b)`` float32.
     """
     a, b = len(left_matrix), len(right_matrix)
-    columns = np.empty((b + 3, a), np.float32)
+    columns = np.empty((b + 3, a), np.float32)  # up to three columns of zeros fill up the last four
     column_numbers = np.zeros(b + 3, np.int64)
     position_of_column = np.empty(b, np.int64)
     for r in range(len(index)):
@@ -203,7 +205,7 @@ def transform_sparse_blocks(index: Any, value: Any, left_matrix: Any, right_matr
         num_columns = 0
         for j in range(b):
             position_of_column[j] = num_columns
-            column_numbers[num_columns] = j
+            column_numbers[num_columns] = j  # overwritten by the next one unless the column has an entry
             num_columns += has_entry[j]
         columns[: num_columns + 3] = 0
         column_numbers[num_columns : num_columns + 3] = 0  # columns of zeros change no sum

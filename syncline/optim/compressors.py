@@ -158,14 +158,6 @@ class TopK(GatheringCompressor):
         if not 0 < self.fraction <= 1:
             raise SpecError("fraction", self.fraction, "a number in (0, 1]")
 
-    def num_kept(self, count: int) -> int:
-        """Return k, the number of entries that are sent of a tensor of ``count`` entries.
-
-        >>> TopK(0.07).num_kept(100), TopK(0.01).num_kept(3)
-        (7, 1)
-        """
-        return kept_entries(self.fraction, count)
-
     @override
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
         """Return the k pairs of index and value of each tensor."""
@@ -177,7 +169,7 @@ class TopK(GatheringCompressor):
         encoded = []
         for x in xs:
             entries, n = flatten_rows(x), _entries_per_worker(x)
-            index = largest_indices(entries, self.num_kept(n))
+            index = largest_indices(entries, kept_entries(self.fraction, n))
             value = entries.gather(1, index)
             encoded.append(EncodedTensor(self.pairs.encode(index, value, n), partial(decode, x, index, value)))
         return encoded
@@ -187,7 +179,7 @@ class TopK(GatheringCompressor):
         """Return the mean ``(S, n)`` of the sparse tensors of M workers, from their messages ``(S, M, b)``."""
         replicas, workers = messages.shape[:2]
         n = _entries_per_worker(like)
-        index, value = self.pairs.decode(messages, self.num_kept(n), n, like.dtype)
+        index, value = self.pairs.decode(messages, kept_entries(self.fraction, n), n, like.dtype)
         total = value.new_zeros(replicas, n).scatter_add_(1, index.flatten(1), value.flatten(1))
         return total.div_(workers)
 

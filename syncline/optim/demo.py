@@ -376,7 +376,7 @@ class CoefficientMean(Reducer):
     per_node: int = 1
 
     def __post_init__(self) -> None:
-        Coefficients(self.k, self.chunk, self.basis, self.pairs)
+        _ = self.coefficients  # makes them, which refuses a value out of range
         for name in ("period", "per_node"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")

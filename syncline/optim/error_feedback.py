@@ -5,9 +5,8 @@ It applies to gradients, and to states that are averaged periodically.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,21 +17,6 @@ from syncline.optim.base import ParamRow, Reducer
 from syncline.optim.compressors import Compressor
 
 ERROR, REFERENCE = "error", "reference"
-
-
-@runtime_checkable
-class BoundedStates(Protocol):
-    """An update rule with states that have lower bounds, which an average of compressed states may violate."""
-
-    def lower_bounds(self, state: Mapping[str, Tensor], h: Mapping[str, Any], t: int) -> dict[str, Tensor]:
-        """Return lower bounds of states after step ``t``, by name, for the states that have a lower bound.
-
-        Args:
-            state: all states of the parameter by name; bounds of some depend on others.
-            h: hyperparameters.
-            t: number of the step.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -139,13 +123,14 @@ class CompressedAverages:
         for row in rows:
             # Only states with a reference are averaged through the compressor.
             has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
-            if not has_reference or not isinstance(row.rule, BoundedStates):
+            lower_bounds = getattr(row.rule, "lower_bounds", None)  # as `MomentumRule.lower_bounds`
+            if not has_reference or lower_bounds is None:
                 continue
             # Bounds from the references, which are equal on all workers, keep averaged states equal.
             shared_states = {}
             for name in row.rule.states:
                 shared_states[name] = row.state.get(_state_name(REFERENCE, name), row.state[name])
-            for name, bound in row.rule.lower_bounds(shared_states, row.group, t).items():
+            for name, bound in lower_bounds(shared_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
                 if error is not None:  # what the bound adds was left out before, and need not be sent later

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,29 +46,6 @@ class Probe:
     states: tuple[str, ...]
     elementwise: bool
     shapes: tuple[tuple[int, ...], ...]
-
-
-@runtime_checkable
-class OptimizerFactory(Protocol):
-    """An update rule that makes torch optimizers."""
-
-    @property
-    def probe(self) -> Probe:
-        """Return the properties of the torch optimizer that a trial step has shown."""
-        ...
-
-    @property
-    def is_class(self) -> bool:
-        """Return whether the optimizer is made from a class, which takes the method's parameter groups."""
-        ...
-
-    def make_optimizer(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return a new torch optimizer for these parameters, with this learning rate."""
-        ...
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return the options that all groups of the optimizer share, by name."""
-        ...
 
 
 def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> bool:
@@ -111,12 +88,12 @@ class TorchOptimizers:
     """The torch optimizers of a method: one for each row of the worker axis, or one for all if it is elementwise.
 
     Args:
-        rule: update rule that makes the optimizers.
+        rule: the `TorchRule` that makes the optimizers.
         method: method whose parameters the optimizers step.
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
-    def __init__(self, rule: OptimizerFactory, method: Method, worker_axis: bool) -> None:
+    def __init__(self, rule: Any, method: Method, worker_axis: bool) -> None:
         """Make the torch optimizers, which are saved and loaded together with the method's state."""
         self._rule, self._method, self._worker_axis = rule, method, worker_axis
         self._is_elementwise = rule.probe.elementwise

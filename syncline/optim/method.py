@@ -394,8 +394,7 @@ class Method(torch.optim.Optimizer):
         combines_directions = "direction" in self.sync.states_due(t)  # before the parameters move
         for indices in indices_by_rule.values():
             same_rule_rows = [rule_rows[index] for index in indices]
-            # A rule may move its parameters by a fused kernel (``fused_step``), or compute several directions at once
-            # (`BatchedUpdateRule`). ``isinstance`` with a protocol would take as long as a small parameter's step.
+            # For ``fused_step`` and ``directions`` see `UpdateRule`.
             rule: Any = same_rule_rows[0].rule
             if hasattr(rule, "fused_step") and not combines_directions and rule.fused_step(same_rule_rows, t):
                 continue
@@ -415,10 +414,7 @@ class Method(torch.optim.Optimizer):
         return {}
 
     def copy_private_state(self, source_row: int, target_row: int) -> None:
-        """Copy the state of one worker that is not in tensors of the method, such as step counters, to another worker.
-
-        The workers are given by their rows on the worker axis.
-        """
+        """Copy one worker's state outside the method's tensors, such as step counters, to the row of another worker."""
         if self._steppers:
             self._steppers.copy_private_state(source_row, target_row)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -281,7 +283,4 @@ def nadam_weight_product(beta1: float, momentum_decay: float, t: int) -> float:
 @lru_cache(maxsize=16)
 def _weight_products(beta1: float, momentum_decay: float, steps: int) -> list[float]:
     """Return, for each of the first ``steps`` steps t, the product of ``nadam_weight`` over the steps 0 to t."""
-    products = [nadam_weight(beta1, momentum_decay, 0)]
-    for t in range(1, steps):
-        products.append(products[-1] * nadam_weight(beta1, momentum_decay, t))
-    return products
+    return list(itertools.accumulate((nadam_weight(beta1, momentum_decay, t) for t in range(steps)), operator.mul))

@@ -67,7 +67,8 @@ class PartialParticipation:
 
     def mean(self, x: Tensor, step: int) -> Tensor:
         """Return the mean over the present workers of one number per worker: ``(S,)`` for S replicas, from ``(R,)``."""
-        return self._by_replica(x)[:, list(self._membership.present(step))].mean(1)
+        present = list(self._membership.present(step))
+        return self._by_replica(x)[:, present].mean(1)
 
     def _by_replica(self, x: Tensor) -> Tensor:
         """Return a view ``(S, M, *s)`` of a tensor ``(R, *s)`` of S replicas with M workers each."""

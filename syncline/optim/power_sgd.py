@@ -27,8 +27,9 @@ class FactorMean(Reducer):
     embeddings; a convolution's weights are ``(out, rest)``. Matrices whose factors would be no smaller, vectors, and
     all gradients of the first ``warmup_steps`` steps are averaged uncompressed. At full rank this is data parallelism.
 
-    The arguments are the fields of `syncline.methods.ddp.PowerSGDSpec`: with ``warm_start`` Q continues from the last
-    step, otherwise it is random in each step, equal on all workers; without ``error_feedback`` e stays zero.
+    The arguments are the fields of `syncline.methods.ddp.PowerSGDSpec`. With ``warm_start`` Q continues from the last
+    step, otherwise it is random in each step, equal on all workers. Without ``error_feedback`` e stays zero. With
+    ``compress_all_matrices`` factors may be larger than a matrix.
 
     Source: Vogels et al., "PowerSGD" (2019), Algorithms 1 and 2.
     """
@@ -83,7 +84,8 @@ class FactorMean(Reducer):
             right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
-            product = compute_once_if_shared(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
+            shape = g.shape[1:]  # the default value keeps it from the next matrix
+            product = compute_once_if_shared(lambda p, q, shape=shape: (p @ q.mT).view(len(p), *shape), p, q)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
             row.state[FACTOR].copy_(keep_old_where_zero(new=q, old=row.state[FACTOR]))

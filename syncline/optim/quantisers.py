@@ -77,7 +77,8 @@ def _shifted_bits(
 ) -> NDArray[Any]:
     """Return the random bits of ``_random_bits`` without the lowest ``drop`` bits, ``(R, count)``, computed on the CPU.
 
-    As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
+    As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0. The bits are those of
+    ``generator_states``, computed in place for a chunk of positions after another.
     """
     numbers = np.empty((len(workers), count), dtype)
     mixed_bits, shifted_bits = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)

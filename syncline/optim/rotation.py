@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import BatchedUpdateRule, Hyperparameters, ParamRow, UpdateRule
+from syncline.optim.base import Hyperparameters, ParamRow, UpdateRule
 from syncline.optim.matrices import MatrixSplit, as_matrix, orthonormal_columns
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
@@ -130,7 +130,7 @@ class BasisRenewal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RotatedAdam(UpdateRule, BatchedUpdateRule):
+class RotatedAdam(UpdateRule):
     """Adam on the rotated gradient ``U^T G V`` of a matrix, whose direction d is rotated back.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
@@ -205,7 +205,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of states that workers may average: only an original momentum, because bases differ."""
+        """Return the names of states that workers may average: a momentum that is not in a worker's own basis."""
         return (MOMENTUM,) if self.momentum == "original" else ()
 
     def hyperparameters(self) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import BatchedUpdateRule, Hyperparameters, ParamRow, UpdateRule
+from syncline.optim.base import Hyperparameters, ParamRow, UpdateRule
 from syncline.optim.scalings import (
     SECOND_MOMENT,
     AdamScaling,
@@ -27,7 +27,7 @@ from syncline.optim.sharing import apply_weight_decay, group_by_hyperparameters
 
 
 @dataclass(frozen=True)
-class MomentumRule(UpdateRule, BatchedUpdateRule):
+class MomentumRule(UpdateRule):
     """An update rule with N momenta of the gradient, which are mixed with the gradient and then scaled.
 
         u_j <- beta_j u_j + (1 - beta_j) g            (heavy-ball form: without the factor 1 - beta_j)
@@ -124,12 +124,13 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             h = equal_rows[0].group
             xs = [row.x for row in equal_rows]
             apply_weight_decay(xs, h)
-            moments = Moments(
+            fused_adam(
+                xs,
                 gs=[row.g for row in equal_rows],
                 us=[row.state[first_moment] for row in equal_rows],
                 vs=[row.state[SECOND_MOMENT] for row in equal_rows],
-            )
-            fused_adam(xs, moments, lr=h["lr"], betas=(h["betas"][0], h["beta2"]), eps=h["eps"], t=t)
+                lr=h["lr"], betas=(h["betas"][0], h["beta2"]), eps=h["eps"], t=t,
+            )  # fmt: skip
         return True
 
     def _group_directions(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
@@ -280,16 +281,16 @@ def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
     return has_kernel and elements_per_worker >= SMALLEST_FUSED and all(x.is_contiguous() for x in xs)
 
 
-class Moments(NamedTuple):
-    """Gradients g, first moments u and second moments v of several parameters, each ``(R, *s)``."""
-
-    gs: Sequence[Tensor]
-    us: Sequence[Tensor]
-    vs: Sequence[Tensor]
-
-
 def fused_adam(
-    xs: Sequence[Tensor], moments: Moments, lr: float, betas: tuple[float, float], eps: float, t: int
+    xs: Sequence[Tensor],
+    gs: Sequence[Tensor],
+    us: Sequence[Tensor],
+    vs: Sequence[Tensor],
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    t: int,
 ) -> None:
     """Make Adam's step ``x <- x - lr u_hat / (sqrt(v_hat) + eps)`` in place, by torch's fused kernel.
 
@@ -299,23 +300,20 @@ def fused_adam(
 
     Args:
         xs: parameters ``(R, *s)``, contiguous, as moments are.
-        moments: gradients and moments of the parameters.
+        gs: gradients of the parameters.
+        us: first moments.
+        vs: second moments.
         lr: learning rate.
         betas: decay rates of u and v.
         eps: number added to the root.
         t: number of the step, from 0.
     """
-    params: list[Tensor] = []
-    gs: list[Tensor] = []
-    us: list[Tensor] = []
-    vs: list[Tensor] = []
-    for x, g, u, v in zip(xs, moments.gs, moments.us, moments.vs, strict=True):
-        params += x.unbind(0)
-        gs += (g if g[0].is_contiguous() else g.contiguous()).unbind(0)
-        us += u.unbind(0)
-        vs += v.unbind(0)
-    steps = [torch.tensor(float(t + 1))] * len(params)
+    worker_gs: list[Tensor] = []
+    for g in gs:
+        worker_gs += (g if g[0].is_contiguous() else g.contiguous()).unbind(0)
+    worker_xs, worker_us, worker_vs = ([x for tensor in tensors for x in tensor.unbind(0)] for tensors in (xs, us, vs))
+    steps = [torch.tensor(float(t + 1))] * len(worker_xs)
     torch._fused_adam_(
-        params, gs, us, vs, max_exp_avg_sqs=[], state_steps=steps, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
-        weight_decay=0.0, amsgrad=False, maximize=False,
+        worker_xs, worker_gs, worker_us, worker_vs, max_exp_avg_sqs=[], state_steps=steps, lr=lr, beta1=betas[0],
+        beta2=betas[1], eps=eps, weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip

@@ -98,7 +98,7 @@ class Random(SyncPolicy):
         """Return the names of the states that the random numbers of step ``t`` select."""
         due = []
         for name, period in self.periods.items():
-            random_integer = seed64(0, "average", name, t)  # from 0 to 2^63 - 1
+            random_integer = seed64(0, "average", name, t)  # from 0 to 2^63 - 1, the same on all workers
             if random_integer * period < 2**63:  # with probability 1 / K_s
                 due.append(name)
         return tuple(due)
@@ -147,13 +147,14 @@ class Buffers:
 def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str, Tensor]:
     """Return the means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's other buffers, by name.
 
-    The communication is not recorded in the ledger.
+    The ledger does not record it, because it is for an evaluation, not part of the method.
     """
     floats = {name: x for name, x in tensors.items() if x.is_floating_point()}
     buffers: dict[str, Tensor] = {}
     with torch.no_grad(), comm.ledger.paused():
         if floats:
-            buffers.update(zip(floats, comm.all_reduce_coalesced(list(floats.values())), strict=True))
+            means = comm.all_reduce_coalesced(list(floats.values()))
+            buffers |= zip(floats, means, strict=True)
         for name, x in tensors.items():
             if name not in floats:
                 buffers[name] = comm.broadcast(x)

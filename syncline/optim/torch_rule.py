@@ -35,7 +35,7 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 
 
 @dataclass(frozen=True)
-class TorchRule(SteppingRule[Method]):
+class TorchRule(SteppingRule):
     """An update rule that steps each worker's parameters by a ``torch.optim.Optimizer``, also one written by a user.
 
     Each worker has a separate instance of the optimizer, so that a norm over a layer is of this worker's layer. Torch's
@@ -88,13 +88,12 @@ class TorchRule(SteppingRule[Method]):
             SpecError: the optimizer can step neither vectors nor matrices.
         """
         vector, matrix = (2,), (3, 2)
-        first_error: SpecError | None = None
+        errors = []
         for shapes in ((vector, matrix), (matrix,), (vector,)):  # some optimizers step only matrices, some only vectors
             try:
                 optimizer, params, groups = self._make_and_step([torch.ones(shape) for shape in shapes])
             except SpecError as error:
-                if first_error is None:
-                    first_error = error
+                errors.append(error)
                 continue
             state_names: list[str] = []
             for p in params:
@@ -104,8 +103,7 @@ class TorchRule(SteppingRule[Method]):
             # A user's function may depend on the shapes of its parameters, so only known classes are elementwise.
             elementwise = self.is_class and type(optimizer) in ELEMENTWISE
             return Probe(type(optimizer).__name__, groups, tuple(state_names), elementwise, shapes)
-        assert first_error is not None
-        raise first_error
+        raise errors[0]
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the options that all groups of the torch optimizer share, by name, except those that the method sets.

@@ -223,7 +223,7 @@ def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Ten
     if isinstance(trigger, Every):
         return {}
     trace = {"averaged": torch.full((replicas,), fired)}
-    compared_values: list[Tensor] = getattr(trigger, "compared", [])
+    compared_values: list[Tensor] = getattr(trigger, "compared", [])  # a trigger at fixed steps compares nothing
     if compared_values:
         trace["trigger"] = compared_values[-1].detach()
     return trace

@@ -215,7 +215,7 @@ class DirectVote(Vote):
         """Return the result of the vote from the sum of all votes."""
         packed, largest_sum = self.sum_encoding(comm.world_size), self.largest_vote * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
-        votes = signs + 1 if self.ties == "zero" else signs > 0  # from 0 to ``largest_vote``
+        votes = signs + 1 if self.ties == "zero" else signs > 0  # integers from 0 to ``largest_vote``
         words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoding_details(ballots))
         sums = packed.decode(first_row_per_replica(words, comm), count=ballots.shape[1])
         return (2 * sums - largest_sum).sign()  # half of the largest sum is a tie

@@ -40,8 +40,8 @@ class ZeroOneSchedule(SyncPolicy):
 
     Refreshes end at ``freeze_step``; before it, kappa refreshes are 1 step apart, then kappa are 2 steps apart, then 4,
     and so on. Workers average in every step until ``freeze_step``, and then after step t if
-    ``(t + 1) % interval == 0``, with an interval that doubles every ``double_every`` steps up to ``max_interval``. The
-    second moment is therefore constant between two averages.
+    ``(t + 1) % interval == 0``, with an interval that doubles every ``double_every`` steps up to ``max_interval``, so
+    that the second moment is constant while workers step alone.
 
     `ZeroOneAdamSpec` explains the values of ``variant``.
 
@@ -82,7 +82,7 @@ class ZeroOneSchedule(SyncPolicy):
 
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` if workers average gradients in step ``t``, ``params`` if they average signs of steps."""
-        if self.variant == "merged" and self.updates_second_moment(t):
+        if self.variant == "merged" and self.updates_second_moment(t):  # the mean gradient serves the momentum, too
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 

@@ -188,7 +188,8 @@ class DigitsData:
         self.validation = validation.to(device, dtype), validation_labels.to(device)
         shards_by_replica = []
         for seed in rows.seeds:
-            group_shards = shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)
+            source = torch_generator(seed, "shards")
+            group_shards = shards(images.train_labels, rows.world_size, skew, source, sites=sites)
             shards_by_replica.append(group_shards[list(rows.workers)])
         self._shards = torch.cat(shards_by_replica).to(device)  # (R, images of a shard)
         draw = integers(self._shards.shape[1])

@@ -169,10 +169,10 @@ def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
     """
     x, y = point.unbind(-1)
     along = 1 - x
-    valley_offset = y - x * x
-    steep = 200 * valley_offset
-    value = along * along + valley_offset * (0.5 * steep)  # the second term is 100 r^2
-    return value, torch.stack((-2 * along - 2 * x * steep, steep), dim=-1)
+    r = y - x * x
+    gradient_y = 200 * r
+    value = along * along + r * (0.5 * gradient_y)  # the second term is 100 r^2
+    return value, torch.stack((-2 * along - 2 * x * gradient_y, gradient_y), dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,17 +117,6 @@ def _torch_errors_as_spec_errors(execution: str) -> Iterator[None]:
         raise SpecError("execution", execution, f"eager, because torch raises: {reason}") from error
 
 
-class Graphs(Protocol):
-    """A protocol: how a device captures work as a graph and replays it."""
-
-    def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Run work and record it as a graph; return its result, and a function that replays it in the same memory.
-
-        The result is only valid after that function has run.
-        """
-        ...
-
-
 WARM_UP_PASSES = 3
 """Passes before a capture, in which libraries allocate memory and choose kernels."""
 
@@ -136,7 +125,10 @@ class CudaGraphs:
     """A capture of GPU work as CUDA graphs, which replay it with a single launch."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Capture work as `Graphs` says, after some warm-up runs on a separate stream."""
+        """Run work and record it as a graph; return its result, and a function that replays it in the same memory.
+
+        The result is only valid after that function has run. Warm-up runs on a separate stream come first.
+        """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -149,7 +141,7 @@ class CudaGraphs:
         return result, graph.replay
 
 
-def graph_recorder(graphs: Graphs) -> Record:
+def graph_recorder(graphs: CudaGraphs) -> Record:
     """Return a function that records a pass as a graph of a device.
 
     A replay reads the parameters where they are, and each batch from a copy in fixed memory.

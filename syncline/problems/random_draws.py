@@ -84,14 +84,10 @@ class StepStream:
         workers, cache = list(self._rows.workers), self._rows.drawn
         replicas = []
         for seed in self._rows.seeds:
-            draw = partial(self._draw_group, seed, block, size)
+            draw = partial(self._draw, torch_generator(seed, self._name, block), size)
             draws = draw() if cache is None else cache.get((seed, self._name, block, size), draw)
             replicas.append(draws[:, workers])
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
-
-    def _draw_group(self, seed: int, block: int, size: tuple[int, ...]) -> Tensor:
-        """Return the draws of all workers of a replica for a block, ``(steps, M, *shape)``."""
-        return self._draw(torch_generator(seed, self._name, block), size)
 
 
 def gaussian(std: float) -> Draw:

@@ -238,8 +238,7 @@ class TextGPT:
     def initial_network(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
         """Return the network with the weights that the replica ``seed`` starts from."""
         module = self._network()
-        weights = gpt_weights(module, torch_generator(seed, "weights"))
-        module.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()})
+        module.load_state_dict(self._initial_weights(seed))
         return module.to(dtype)
 
     def _initial_weights(self, seed: int) -> dict[str, Tensor]:

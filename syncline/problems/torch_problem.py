@@ -195,10 +195,6 @@ class TorchProblem:
         except Exception:  # any error of a user's function that needs the values of tensors
             return None
 
-    def measured_properties(self) -> dict[Any, ModuleProperties]:
-        """Return the cache of the module's measured properties, by (data type, type of device)."""
-        return _PROPERTIES.setdefault(self, {})
-
 
 _MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
 _PROPERTIES: WeakKeyDictionary[TorchProblem, dict[Any, ModuleProperties]] = WeakKeyDictionary()
@@ -305,7 +301,8 @@ class TorchTask:
         frozen = sum(values[0].numel() for values in self._tensors.frozen.values())
         buffer_elements = sum(buffer[0].numel() for buffer in self.buffers.values())
         counts = {"parameters": trained, "frozen_parameters": frozen, "buffer_elements": buffer_elements}
-        return {"name": self._problem.name, **counts, "how": self.how, "why": self.why, "notes": self._problem.notes()}
+        gradients = {"how": self.how, "why": self.why}
+        return {"name": self._problem.name, **counts, **gradients, "notes": self._problem.notes()}
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -319,7 +316,7 @@ class TorchTask:
 
     def _measure_once(self) -> ModuleProperties:
         """Return the properties of the module, measured on the first batch of the first row, once for all tasks."""
-        cache = self._problem.measured_properties()
+        cache = _PROPERTIES.setdefault(self._problem, {})
         first_param = next(iter(self.params.values()))
         key = (first_param.dtype, self._device.type)
         if key not in cache:

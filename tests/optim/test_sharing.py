@@ -12,7 +12,7 @@ from torch import Tensor
 from syncline.comm import SimulatedCommunicator, rows_share_memory
 from syncline.methods import method_of
 from syncline.optim import Method
-from syncline.optim.rules import Moments, fused_adam
+from syncline.optim.rules import fused_adam
 from syncline.problems import Digits
 from syncline.problems.network import NetworkTask
 from syncline.problems.random_draws import torch_generator
@@ -134,7 +134,7 @@ def test_a_kernel_gives_a_worker_the_same_bits_beside_others() -> None:
     both = [drawn(name) for name in ("x", "g", "u", "v")]
     alone = [[x[1:2].clone() for x in xs] for xs in both]
     for xs, *moments in (both, alone):
-        fused_adam(xs, Moments(*moments), 0.1, (0.9, 0.99), 1e-8, 4)
+        fused_adam(xs, *moments, lr=0.1, betas=(0.9, 0.99), eps=1e-8, t=4)
     for of_all, of_one in zip(both, alone, strict=True):
         assert all(torch.equal(x[1:2], y) for x, y in zip(of_all, of_one, strict=True))
 

@@ -183,11 +183,11 @@ class MethodBase(Spec):
     wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(wire_name)] = None
 
     @model_validator(mode="after")
-    def _check_rule(self) -> Self:
-        """Raise an error if the update rule does not accept the other fields of the method."""
-        rule: Any = getattr(self, "rule", None)
-        if hasattr(rule, "check"):
-            rule.check(self)
+    def _check_parts(self) -> Self:
+        """Raise an error if the update rule or the asynchronous settings do not accept the method's other fields."""
+        for part in (getattr(self, "rule", None), getattr(self, "asynchronous", None)):
+            if hasattr(part, "check"):
+                part.check(self)
         return self
 
     @property
@@ -392,6 +392,6 @@ class MethodBase(Spec):
         return count * BYTES_PER_ELEMENT[self.wire_format]
 
     def _plain_exchange(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
-        """Return an uncompressed exchange of ``count`` numbers, in the method's wire format, every ``period`` steps."""
+        """Return an exchange of ``count`` numbers without a compressor, in the wire format, every ``period`` steps."""
         encoded = FP32_BYTES * count if self.converts_to_wire else 0
         return Exchange(self._wire_bytes(count), period, label, encoded_bytes=encoded, **options)
