@@ -245,7 +245,6 @@ class RotatedAdam(UpdateRule):
         """Return the direction of one parameter, see ``_directions``."""
         return self._directions([RotatedParam(self._as_matrices(g), state, h)], [g], t)[0]
 
-    @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions of several parameters, whose bases are renewed together."""
         params = [RotatedParam(self._as_matrices(row.g), row.state, row.group) for row in rows]

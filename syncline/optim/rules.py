@@ -95,7 +95,6 @@ class MomentumRule(UpdateRule):
         directions = self._group_directions([g], [state], h, t)
         return None if directions is None else directions[0]
 
-    @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Update the states of several parameters, and return their directions."""
         # Parameters with equal hyperparameters share calls, because a call costs more than a small tensor's arithmetic.

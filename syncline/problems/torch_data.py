@@ -126,7 +126,7 @@ def data_reader(data: Any, field: str, batch_size: int, shuffle: bool, drop_last
 
 def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle: bool, drop_last: bool) -> DataReader:
     """Return a reader of a DataLoader's data with the loader's settings; note where they replace arguments."""
-    sampler = getattr(loader, "sampler", None)
+    sampler: Any = getattr(loader, "sampler", None)
     if loader.batch_size is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
         batching = "batch_size=None" if loader.batch_sampler is None else type_name(loader.batch_sampler)
         expected = "a DataLoader with a batch_size and no batch_sampler: each worker gets batches of its own shard"

@@ -185,7 +185,8 @@ class MethodBase(Spec):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         """Raise an error if the update rule or the asynchronous settings do not accept the method's other fields."""
-        for part in (getattr(self, "rule", None), getattr(self, "asynchronous", None)):
+        parts: list[Any] = [getattr(self, "rule", None), getattr(self, "asynchronous", None)]
+        for part in parts:
             if hasattr(part, "check"):
                 part.check(self)
         return self
