@@ -104,7 +104,7 @@ def kinds() -> dict[str, str]:
 
 @cache
 def function_of(kind: str) -> Callable[..., MethodBase]:
-    """Return the function that users call to make a method's spec, such as ``sl.DiLoCo(lr=0.1)``.
+    """Return the function that users call to make a method's spec, such as ``sl.diloco(lr=0.1)``.
 
     >>> import torch
     >>> from syncline.methods.functions import local, mt_dao

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from syncline.comm import ShapesCommunicator, SimulatedCommunicator, SparsePairs
 from syncline.costmodel import TensorShape
+from syncline.costmodel.traffic.packing import kept_entries
 from syncline.errors import SpecError
 from syncline.methods.parts.compressors import (
     BlockTopKCompressor,
@@ -121,17 +122,17 @@ def test_top_k_keeps_the_largest_as_they_are(n: int, fraction: float, seed: int)
     compressor = TopK(fraction, EXACT)
     (own,) = mean_of(compressor, [x]).sent
     kept = own != 0
-    assert kept.sum(1).tolist() == [compressor.num_kept(n)] * 2
+    assert kept.sum(1).tolist() == [kept_entries(fraction, n)] * 2
     assert torch.equal(own[kept], x[kept])
     for row, on in zip(x.abs(), kept, strict=True):
-        assert n == compressor.num_kept(n) or row[on].min() >= row[~on].max()
+        assert n == kept_entries(fraction, n) or row[on].min() >= row[~on].max()
 
 
 @pytest.mark.parametrize(
     ("fraction", "count", "kept"), [(0.07, 100, 7), (0.01, 3, 1), (0.5, 3, 2), (1.0, 9, 9), (0.1, 30, 3)]
 )
 def test_how_many_are_kept(fraction: float, count: int, kept: int) -> None:
-    assert TopK(fraction).num_kept(count) == kept
+    assert kept_entries(fraction, count) == kept
 
 
 def test_a_sender_alone_counts_as_one_of_all() -> None:
