@@ -76,7 +76,8 @@ class DionBase(CompressibleBase):
             raise refusal("clip_norm", self.clip_norm, f"none where factors are sent: {reason}")
         if self.compressor and self.exchange == "compressed" and self.compressor.kind in UNSUITED_TO_FACTORS:
             kind = self.compressor.kind
-            raise refusal("compressor.kind", kind, f"'lp' for factors{UNSUITED_TO_FACTORS[kind]}")
+            reason = UNSUITED_TO_FACTORS[kind]
+            raise refusal("compressor.kind", kind, f"'lp' for factors{reason}")
         return self
 
     @property

@@ -255,7 +255,7 @@ class Coefficients:
         def decode() -> Tensor:
             inverse_matrices = self._matrices(x, t, inverse=True)
             sent_value = self.pairs.rounded(value)  # to the number format of a pair
-            loops = loops_for_sparse(x, block_lengths, inverse_matrices)
+            loops = loops_for_sparse(x, block_lengths, inverse_matrices)  # None where products are as fast or exact
             if loops:
                 sent_blocks = transform_sparse(loops, index, sent_value, block_lengths, inverse_matrices)
             else:

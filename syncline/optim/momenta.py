@@ -116,7 +116,7 @@ def multi_momentum_rule(
         scaling = AdamScaling(**options, bias_correction=bias_correction)
     elif base == "adopt":
         scaling = AdoptScaling(**options)
-    is_corrected = bias_correction and base in ("adam", "muon")  # as the papers of the bases have it
+    is_corrected = bias_correction and base in ("adam", "muon")  # ADOPT and SGD have no bias correction
     rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=is_corrected, **switch)
     if base != "muon":
         return rule

@@ -144,7 +144,7 @@ class CudaGraphs:
 def graph_recorder(graphs: CudaGraphs) -> Record:
     """Return a function that records a pass as a graph of a device.
 
-    A replay reads the parameters where they are, and each batch from a copy in fixed memory.
+    A replay reads the parameters where they are, and a batch from fixed memory, to which the batch is copied.
 
     Raises:
         SpecError: the returned function raises it if the pass branches on values.
@@ -337,12 +337,12 @@ class FunctionalModule:
     def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Return the module's output for inputs with these weights, by name."""
         try:
-            for holder, key, _, name in self._weight_slots:
-                holder[key] = weights[name]  # type: ignore[assignment]
+            for part_parameters, key, _own, name in self._weight_slots:
+                part_parameters[key] = weights[name]  # type: ignore[assignment]
             logits: Tensor = self._module(inputs)
         finally:
-            for holder, key, parameter, _ in self._weight_slots:
-                holder[key] = parameter
+            for part_parameters, key, own, _name in self._weight_slots:
+                part_parameters[key] = own
         return logits
 
 

@@ -259,7 +259,7 @@ class TextGPT:
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = select_half(corpus.validation, self.held_out)
-        if min(len(corpus.train), len(held_out)) <= self.context:
+        if min(len(corpus.train), len(held_out)) <= self.context:  # a window and its last target do not fit
             shortest, part_of = HELD_OUT_ONE_IN * (self.context + 1), ""
             if self.held_out != "whole":
                 shortest, part_of = 2 * shortest, "half of "
@@ -335,7 +335,7 @@ class Windows:
         draw = integers(num_windows)
         self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
-        # For each row, (R, 1): the first window of its worker's part of the text, and the number of windows there.
+        # For each row, (R, 1): the first window that starts in its worker's part of the text, and their number.
         self._num_from_part = num_from_part
         first_windows, part_lengths = [], []
         for worker in rows.workers * len(rows.seeds):  # rows are in order of replicas, then of workers

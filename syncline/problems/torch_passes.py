@@ -136,17 +136,18 @@ def gradients_by_vmap(
     frozen = {name: _expanded(values, rows) for name, values in tensors.frozen.items()}
 
     def loss_and_buffers(
-        params: dict[str, Tensor], frozen: dict[str, Tensor], buffers: dict[str, Tensor], batch: Any
+        row_params: dict[str, Tensor], row_frozen: dict[str, Tensor], row_buffers: dict[str, Tensor], batch: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of one row and its buffers after the forward pass."""
-        row_tensors = params | frozen | buffers
+        row_tensors = row_params | row_frozen | row_buffers
 
         def module(*args: Any, **named: Any) -> Any:
             return functional_call(swappable.module, row_tensors, args, named)
 
-        return settings.compute_loss(module, batch), {name: row_tensors[name] for name in buffers}
+        loss = settings.compute_loss(module, batch)
+        return loss, {name: row_tensors[name] for name in row_buffers}  # as the module has replaced them
 
-    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))
+    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))  # gradients by ``row_params``
 
     def run_rows(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
