@@ -292,19 +292,11 @@ class Communicator:
         encoded_bytes = details.encoded_bytes
         if encoded_bytes is None:  # the method has not encoded the payload itself
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
-        self.ledger.append(
-            Call(
-                self.ledger.step,
-                collective,
-                payload_bytes=sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs),
-                group=group,
-                encoded_bytes=encoded_bytes,
-                wait_steps=details.wait_steps,
-                in_backward=details.in_backward,
-                label=label,
-                spans=details.spans,
-            )
-        )
+        payload_bytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
+        self.ledger.append(Call(
+            self.ledger.step, collective, payload_bytes=payload_bytes, group=group, encoded_bytes=encoded_bytes,
+            wait_steps=details.wait_steps, in_backward=details.in_backward, label=label, spans=details.spans,
+        ))  # fmt: skip
 
     def _participants(self, collective: str, op: ReduceOp | None) -> Ranks:
         """Return the workers that take part in a collective in the current step: all, unless some are absent."""

@@ -36,27 +36,21 @@ class Transport(Protocol):
 
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """Start the sum or maximum over the processes, in place."""
-        ...
 
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
         """Start an exchange that sends the p-th of P equal blocks of ``sent`` to process p."""
-        ...
 
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
         """Start an exchange that concatenates the tensors ``sent`` of all processes in ``gathered``."""
-        ...
 
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
         """Fill ``parts`` with the tensors of all processes on the root; on other processes ``parts`` is empty."""
-        ...
 
     def broadcast(self, x: Tensor, root: int) -> None:
         """Copy the root's tensor to all processes, in place."""
-        ...
 
     def send(self, x: Tensor, source: int, target: int) -> None:
         """Copy the source's tensor to the target, in place; all processes call this method."""
-        ...
 
 
 def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:

@@ -21,24 +21,19 @@ class WireFormat(Protocol):
     @property
     def name(self) -> str:
         """Return the name with which specs choose the wire format."""
-        ...
 
     @property
     def exact_dtype(self) -> bool:
         """Return whether the format sends the tensor unchanged, so that collectives may add encoded values directly."""
-        ...
 
     def encode(self, x: Tensor) -> Tensor:
         """Return the tensor that is sent in the place of ``x``."""
-        ...
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the tensor that arrives, in the receiver's ``dtype``."""
-        ...
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:
         """Return the bytes on the wire of ``elements`` numbers of type ``dtype``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,11 @@ from .clocks.single_collective import (
     collective_finish_s as collective_finish_s,
     rounds_finish_s as rounds_finish_s,
 )
-from .clocks.training import (
-    Call as Call,
-    Clock as Clock,
-    clock as clock,
-)
+from .clocks.training import Call as Call, Clock as Clock, clock as clock
 from .events.run import run_events as run_events
 from .lockstep.routed import Contention as Contention
 from .pipelines.pipeline import Durations as Durations, Pipeline as Pipeline
-from .pipelines.report import (
-    PipelineReport as PipelineReport,
-    report as report,
-    task_spans as task_spans,
-)
+from .pipelines.report import PipelineReport as PipelineReport, report as report, task_spans as task_spans
 from .pipelines.run import run_pipeline as run_pipeline
 from .pipelines.schedules import (
     SCHEDULES as SCHEDULES,
@@ -53,9 +45,4 @@ from .program.instructions import (
     Wait as Wait,
 )
 from .program.rounds import rounds as rounds
-from .program.timeline import (
-    STREAMS as STREAMS,
-    Span as Span,
-    Timeline as Timeline,
-    chrome_trace as chrome_trace,
-)
+from .program.timeline import STREAMS as STREAMS, Span as Span, Timeline as Timeline, chrome_trace as chrome_trace

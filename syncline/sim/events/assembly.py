@@ -38,7 +38,6 @@ from syncline.sim.program.instructions import (
     Queued,
     Recv,
     Send,
-    SharedProgram,
     StreamMark,
     StreamWait,
     Wait,
@@ -107,8 +106,6 @@ class Assembly:
         """
         _, streams = self.state.take("streams", self.workers)
         streams["worker"] = np.arange(self.workers)
-        if isinstance(programs, SharedProgram):
-            programs = programs[:]  # as a list
         workers_of: defaultdict[int, list[int]] = defaultdict(list)  # by the id of a program
         for worker, program in enumerate(programs):
             workers_of[id(program)].append(worker)

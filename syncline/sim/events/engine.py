@@ -81,16 +81,11 @@ def make_object() -> bytes:
                 path.write_bytes(machine_code)
         except OSError:
             continue
-        _remove_others(folder)
+        for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):  # cores of other sources
+            if other.name != object_name():
+                other.unlink(missing_ok=True)
         return bytes(machine_code)
     return bytes(compile_core(None))  # without a folder to write, for this process alone
-
-
-def _remove_others(folder: Path) -> None:
-    """Remove the compiled cores of other sources, for the same family of processors, from a folder."""
-    for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):
-        if other.name != object_name():
-            other.unlink(missing_ok=True)
 
 
 _loaded_engines: list[Any] = []

@@ -12,7 +12,7 @@ from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
-from syncline.sim.program.instructions import Collective, Delay, Program, SharedProgram
+from syncline.sim.program.instructions import Collective, Delay, Program
 from syncline.sim.program.timeline import Timeline
 
 
@@ -61,7 +61,7 @@ def events_finish_s(join: Collective, topology: Topology, starts_s: Floats, rule
 
     Each worker joins the collective at its time in ``starts_s``, ``(P,)`` seconds; ``rule`` is as in `run_events`.
     """
-    return _simulation(SharedProgram([join], topology.workers), topology, starts_s, rule).finish_s()
+    return _simulation([[join]] * topology.workers, topology, starts_s, rule).finish_s()  # one program for all
 
 
 def _simulation(

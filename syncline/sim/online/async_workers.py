@@ -14,14 +14,7 @@ import numpy as np
 
 from syncline.sim.failures.costs import FailureCosts, no_progress
 from syncline.sim.failures.outages import AbsencePeriod, Absences
-from syncline.sim.online.hierarchy import (
-    ARRIVALS,
-    GATE,
-    GatedSimulation,
-    UpperServerPrograms,
-    continue_with,
-    gate,
-)
+from syncline.sim.online.hierarchy import ARRIVALS, GATE, GatedSimulation, UpperServerPrograms, continue_with, gate
 from syncline.sim.online.server_interface import (
     AsyncResult,
     EndSimulation,

@@ -92,12 +92,11 @@ class UpperServerPrograms:
     def programs(self) -> list[list[Instruction]]:
         """Return the sending programs of the local servers, then their handlers at the upper server."""
         self._has_ended = [not server.under_way for server in self.policy.servers]  # servers whose workers got no steps
-        send_programs: list[list[Instruction]] = []
-        handlers: list[list[Instruction]] = []
-        for server_number, has_ended in enumerate(self._has_ended):
-            send_programs.append([] if has_ended else self._send_program(server_number, update=0))
-            handlers.append([] if has_ended else self._handler_program(server_number, update=0))
-        return send_programs + handlers
+        programs: list[list[Instruction]] = []
+        for make_program in (self._send_program, self._handler_program):
+            for server_number, has_ended in enumerate(self._has_ended):
+                programs.append([] if has_ended else make_program(server_number, 0))
+        return programs
 
     def send_due(self, server: ServerState) -> None:
         """Send the update of a local server if it is due, or its last update once no worker's update can still arrive.

@@ -132,9 +132,7 @@ def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None =
 
 
 SCHEDULES: Registry[ScheduleKind] = Registry(
-    "schedules",
-    "syncline.schedules",
-    {
+    "schedules", "syncline.schedules", {
         "gpipe": ScheduleKind(gpipe),
         "1f1b": ScheduleKind(one_f_one_b, takes_limits=True),
         "interleaved": ScheduleKind(interleaved, takes_chunks=True),
@@ -142,7 +140,7 @@ SCHEDULES: Registry[ScheduleKind] = Registry(
         "async-1f1b": ScheduleKind(async_one_f_one_b, takes_limits=True),
         "greedy": ScheduleKind(greedy, takes_limits=True, fixed_order=False),
     },
-)
+)  # fmt: skip
 """All schedules by their names in a spec."""
 
 

@@ -24,7 +24,6 @@ class Disturbance(Protocol):
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the changed seconds of T steps of P workers, ``(T, P)``, from the seconds before the change."""
-        ...
 
 
 @dataclass(frozen=True)

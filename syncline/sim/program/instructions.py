@@ -149,19 +149,6 @@ Instruction: TypeAlias = Compute | Send | Recv | First | Collective | Wait
 Program: TypeAlias = Sequence[Instruction]
 
 
-class SharedProgram(Sequence[Program]):
-    """A sequence with a program for each worker, which stores a single program because all are equal."""
-
-    def __init__(self, program: Program, workers: int) -> None:
-        self.program, self._workers = program, workers
-
-    def __len__(self) -> int:
-        return self._workers
-
-    def __getitem__(self, index: Any) -> Any:
-        return ([self.program] * self._workers)[index]
-
-
 class Stuck(SynclineError):
     """An error about programs that never finish.
 
