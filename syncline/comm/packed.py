@@ -282,9 +282,8 @@ class SparsePairs:
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
         """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
         rounded = value.to(VALUE_DTYPES[self.value_format]).contiguous()
-        return torch.cat(
-            [pack(index, index_width(self.index_bits, chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1
-        )
+        packed_index = pack(index, index_width(self.index_bits, chunk))
+        return torch.cat([packed_index, rounded.view(torch.uint8).flatten(-1)], dim=-1)
 
     def rounded(self, value: Tensor) -> Tensor:
         """Return the values that the receiver decodes: rounded to the type on the wire, in their own type."""

@@ -121,9 +121,7 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
     is_last_phase = end == steps  # whose calls may be awaited after the last step, that is never
     for call in calls:
         wait_steps = call.wait_steps if is_last_phase else min(call.wait_steps, end - 1 - call.step)
-        phase_calls.append(
-            call._replace(step=call.step - begin, group=None, wait_steps=wait_steps)
-        )  # None: all members
+        phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))  # None: all
     return phase_calls
 
 

@@ -116,10 +116,8 @@ class Assembly:
             else:
                 separate += workers
         if self.workers and len(workers_of) == 1 and not separate:
-            begins_by_joining = self.state["operations"]["code"][0] == codes.JOIN
-            return (
-                int(self.state["parts"]["kind"][0]) if begins_by_joining else None
-            )  # the kind of its first collective
+            if self.state["operations"]["code"][0] == codes.JOIN:
+                return int(self.state["parts"]["kind"][0])  # the kind of its first collective
         for worker in assemble_by_columns(self, sorted(separate), programs):
             program = programs[worker]
             if isinstance(program, Queued):

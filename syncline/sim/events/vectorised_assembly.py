@@ -65,10 +65,8 @@ class PlainInstructions:
 
     def ends(self, code: int, tags: Numbers) -> MessageEnds:
         """Return the senders, receivers and tags of all sends or of all receives; ``code`` says of which."""
-        workers, tag_numbers = (
-            self.workers[self.rows[code]],
-            tags.numbers_of(self.column(code, "tag")),
-        )  # of each message
+        workers = self.workers[self.rows[code]]  # that send, or that receive
+        tag_numbers = tags.numbers_of(self.column(code, "tag"))
         if code == codes.SEND:
             return MessageEnds(senders=workers, receivers=self.numbers(codes.SEND, "to"), tags=tag_numbers)
         return MessageEnds(senders=self.numbers(codes.RECV, "source"), receivers=workers, tags=tag_numbers)

@@ -29,17 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.paths import Floats, Ints, Topology
+from syncline.costmodel.network.paths import Floats, Ints, Topology, narrowest
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.sim.lockstep.recurrences import Ports
-from syncline.sim.lockstep.routed import (
-    Contention,
-    RoutedRound,
-    RoutedRounds,
-    channel_bandwidths,
-    narrowest,
-    shared_channels,
-)
+from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, channel_bandwidths, shared_channels
 from syncline.sim.lockstep.shared_flow import TOLERANCE, SharedFlow
 from syncline.sim.program.library_rounds import RINGS_OF_GLOO, rounds_ahead
 

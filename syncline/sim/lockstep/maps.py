@@ -162,9 +162,8 @@ class CollectiveMaps:
 
     @in_s.setter
     def in_s(self, in_s: Floats) -> None:
-        self._ports = Ports(
-            in_s, in_s, in_s, self._idle_channels_s()
-        )  # of these, the next collective reads ``in_s`` alone
+        # Of these, the next collective reads ``in_s`` alone.
+        self._ports = Ports(in_s, in_s, in_s, self._idle_channels_s())
 
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
         """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
@@ -172,21 +171,14 @@ class CollectiveMaps:
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
         """
-        ports_before, workers = self._ports, self._topology.workers
-        is_idle = ports_before is None or bool(
-            ports_before.in_s.max() <= entry_s.min() and ports_before.busy_s.max() <= entry_s.min()
-        )
+        before, workers = self._ports, self._topology.workers
+        is_idle = before is None or bool(max(before.in_s.max(), before.busy_s.max()) <= entry_s.min())
         if is_idle and np.all(entry_s == entry_s[0]):
             if key not in self._ports_after:
                 self._ports_after[key] = self._run(key, np.zeros(workers))
             self._ports = self._ports_after[key].copy()
             self._ports.shift(entry_s[0])  # a common entry later by x seconds makes all times later by x
-        elif (
-            is_idle
-            and not _has_connections(key)
-            and self._uses[key] > workers
-            and not self._routed(key).shares_channels
-        ):
+        elif is_idle and self._has_matrix(key):
             if key not in self._port_matrices:
                 only_worker_enters_s = np.where(np.eye(workers, dtype=bool), 0.0, -np.inf)  # worker j in row j
                 self._port_matrices[key] = self._run(key, only_worker_enters_s)
@@ -195,8 +187,13 @@ class CollectiveMaps:
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
             self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
         else:
-            self._ports = self._run(key, entry_s, ports_before)
+            self._ports = self._run(key, entry_s, before)
         return self._ports.done_s
+
+    def _has_matrix(self, key: Key) -> bool:
+        """Return whether a collective's ports come from a matrix: its messages share no channels, and it is common."""
+        is_common = self._uses[key] > self._topology.workers
+        return is_common and not _has_connections(key) and not self._routed(key).shares_channels
 
     def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
         """Return the seconds for which the next collective waits for TCP windows that shrank while idle, ``(P,)``."""

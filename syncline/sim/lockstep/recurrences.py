@@ -44,10 +44,7 @@ class Ports:
 
     @classmethod
     def at_entry(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
-        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``.
-
-        ``before`` are the ports after the collective before; if None, incoming ports and ``channels`` are free.
-        """
+        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``; ``before``, if not idle."""
         if before is None:
             in_s, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
         else:
@@ -71,8 +68,7 @@ class Ports:
             if times_s is self.busy_s:  # channels that these rounds did not use stay as they were
                 is_used &= times_s != earlier_s
             difference_s = times_s[is_used] - earlier_s[is_used] - shift_s
-            is_rounding = np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))
-            if not np.all(is_rounding):
+            if np.any(np.abs(difference_s) > np.spacing(np.abs(times_s[is_used]))):  # by more than rounding
                 return None
         return shift_s
 

@@ -76,12 +76,8 @@ class PipelineMath:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
         if backward_weights not in WEIGHTS:
             raise SpecError("backward_weights", backward_weights, one_of(WEIGHTS, backward_weights))
-        self.schedule, self.parts, self.optimizers, self.backward_weights = (
-            schedule,
-            parts,
-            optimizers,
-            backward_weights,
-        )
+        self.schedule, self.parts, self.optimizers = schedule, parts, optimizers
+        self.backward_weights = backward_weights
         self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]

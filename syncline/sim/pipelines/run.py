@@ -167,13 +167,9 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """A stage of one replica, which makes the stage's instructions.
+    """A stage of one replica, both numbers from 0, which makes the stage's instructions.
 
-    Args:
-        pipeline: the pipeline.
-        seconds: durations of tasks by kind, of K stages and M micro-batches, ``(K, M)``.
-        replica: number of the replica, from 0.
-        stage: number of the stage, from 0.
+    ``seconds`` has the durations of tasks by kind, of K stages and M micro-batches, ``(K, M)``.
     """
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
@@ -251,11 +247,8 @@ class _GreedyStage:
     """A stage that chooses its task whenever it is free: a forward or a backward, of the next micro-batch of each."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
-        self.stage, self.microbatches, self.in_flight_limit = (
-            stage,
-            schedule.microbatches,
-            schedule.limits[stage.number],
-        )
+        self.stage, self.microbatches = stage, schedule.microbatches
+        self.in_flight_limit = schedule.limits[stage.number]
         self.next_microbatch: dict[Kind, int] = {"forward": 0, "backward": 0}
 
     def choice(self) -> list[Instruction]:
@@ -289,8 +282,7 @@ def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
-    # Garbage collection would search the many objects of the programs, which live until the end. Effects, which do
-    # math, need it to free memory.
+    # Without effects, whose math needs it, garbage collection would only search the programs, which live until the end.
     with nullcontext() if pipeline.effects else paused_garbage_collection():
         try:
             return run_events(pipeline_programs(pipeline), network)

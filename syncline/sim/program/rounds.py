@@ -237,10 +237,7 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     if num_places > 1:
         owners = np.array([place[:num_parts] for place in places.ranks]).T  # (parts, places)
         between_owners = _ring(owners, nbytes / (num_parts * num_places), laps=2)
-    # The same messages in the other direction.
-    from_owners = [
-        Round(senders=round_.receivers, receivers=round_.senders, nbytes=round_.nbytes) for round_ in to_owners
-    ]
+    from_owners = [Round(senders=receivers, receivers=senders, nbytes=size) for senders, receivers, size in to_owners]
     return *to_owners, *between_owners, *from_owners
 
 

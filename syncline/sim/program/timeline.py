@@ -303,10 +303,7 @@ STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 
 
 def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the strip that figures show, the part of a timeline around its first collectives, and a title.
-
-    None stands for an empty timeline.
-    """
+    """Return the strip of figures, the part of a timeline around its first collectives, and a title; None if empty."""
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
