@@ -115,9 +115,9 @@ class Assembly:
                 self._assemble_shared(np.array(workers), programs[workers[0]])
             else:
                 separate += workers
-        if self.workers and len(workers_of) == 1 and not separate:
-            if self.state["operations"]["code"][0] == codes.JOIN:
-                return int(self.state["parts"]["kind"][0])  # the kind of its first collective
+        is_one_program = self.workers and len(workers_of) == 1 and not separate
+        if is_one_program and self.state["operations"]["code"][0] == codes.JOIN:
+            return int(self.state["parts"]["kind"][0])  # the kind of its first collective
         for worker in assemble_by_columns(self, sorted(separate), programs):
             program = programs[worker]
             if isinstance(program, Queued):
