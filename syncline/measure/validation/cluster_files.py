@@ -29,7 +29,7 @@ import numpy as np
 
 from syncline.costmodel import Network, chosen_algorithm, collective_s
 from syncline.costmodel.bases import SMALL_BYTES, communication_uncertainty
-from syncline.costmodel.collectives.nccl import RINGS, TimesBySize, node_times
+from syncline.costmodel.collectives.nccl import RINGS, node_times
 from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES, Node, step_s
@@ -74,8 +74,10 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
             raise log_error(entry.file, entry.line, str(error)) from None
         bounds = communication_uncertainty(log_network, algorithm, workers, nbytes)
         row = _row(entry, predicted_s, measured_s=entry.value, regime=f"{kind}, {workers} workers, {log_network.name}")
-        row |= {"low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s}
-        rows.append(row | {"basis": f"{bounds.points} residuals of {bounds.basis}"})
+        rows.append(row | {
+            "low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s,
+            "basis": f"{bounds.points} residuals of {bounds.basis}",
+        })  # fmt: skip
     return rows
 
 
@@ -86,14 +88,17 @@ def _preset(entry: Logged) -> Network:
     if not presets:
         expected = "--cluster with the network, as the log names no GPU whose machines have a preset"
         raise log_error(entry.file, entry.line, f"gpu: got {gpu!r}; expected {expected}")
-    return NETWORKS[presets[0]].network
+    return NETWORKS[presets[0]].network  # a name that fits two GPUs means the first
 
 
 def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
-    """Return a row per rate of the logs of lines, with its prediction, as milliseconds of a gigabyte.
+    """Return a row per measured rate between two places, with its prediction, as milliseconds of a gigabyte.
 
-    Streams are predicted by the window of the fewest streams of their line, which is in one of the files. A line with
-    one number of streams is predicted by the window that Linux lets a connection have, `Tcp`.
+    The rate of the fewest streams between two places gives their window, which predicts the rates of more streams. If
+    only one number of streams was measured, the window that Linux lets a connection have predicts it, see `Tcp`.
+
+    Args:
+        paths: logs of rates and round trips. The round trip of a rate may be in another of these files.
     """
     logged = [entry for path in paths for entry in read_log(path)]
     rows = []
@@ -106,7 +111,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
             if has_law:
                 rate = law.rate_bytes_per_s(streams)
                 basis = f"{law.bounds.points} residuals of {law.bounds.basis}"
-            else:
+            else:  # on a line without a limit of its own
                 rate = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s))
                 basis = "Linux's window"
             row = _row(entry, GB / rate, measured_s=GB / entry.value, regime=f"streams from {source} to {target}")
@@ -121,6 +126,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
 
 def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _Row:
     """Return the columns of a measurement and its prediction."""
+    # Rows with a column ``gpu`` are those of tables of all-reduces over NVLink.
     setting = {name: value for name, value in entry.setting.items() if name != "gpu" and value is not None}
     if "nodes" in setting:
         setting["nodes"] = str(setting["nodes"])  # text, as in the rows of a table
@@ -137,7 +143,10 @@ BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS, TRAI
 """The measurements that come with the package."""
 
 MIB = 2**20
+
 DEFAULT = "default"
+"""The delay or rate of a measurement on the data centre's own network."""
+
 PIECES_SOURCE = "Simulate_DP.md"
 """The file of the source whose tensors travel in as many calls as there are nodes."""
 
@@ -148,17 +157,20 @@ class Table(NamedTuple):
     Attributes:
         columns: columns that identify it, all that a prediction needs.
         measured_ms: function that returns the measured milliseconds of a row; None if the row has no measurement.
-        predictor: function that gets all rows of a file as text, and returns their predictor: a function that returns
-            the added columns of a row.
+        build_predictor: function that gets all rows of a file, as text, and returns a function that returns the
+            predicted columns of a row.
     """
 
     columns: tuple[str, ...]
     measured_ms: Callable[[Mapping[str, str]], float | None]
-    predictor: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
+    build_predictor: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
 
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
-    """Return the rows of files with predictions; files about lines between places are read together."""
+    """Return the rows of files with predictions.
+
+    Logs of rates and round trips are read together, because a rate and its round trip may be in different files.
+    """
     rows: list[_Row] = []
     logs_of_lines = []
     for path in paths:
@@ -171,7 +183,7 @@ def predicted_files(paths: Sequence[Path], network: Network | None = None) -> li
 
 
 def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
-    """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
+    """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` of the prediction.
 
     Args:
         path: a table of `TABLES`, or a log of `syncline.measure.logs`.
@@ -183,22 +195,22 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     """
     if path.is_file() and format_of(read_text(path)) is not None:
         return predicted_log(path, network)
-    name, lines = read_table(path)
+    name, text_rows = read_table(path)
     kind, rows = TABLES[name], []
-    predict = kind.predictor(lines)
-    for number, line in enumerate(lines, start=2):  # the header is line 1
+    predict = kind.build_predictor(text_rows)
+    for line, text_row in enumerate(text_rows, start=2):  # the header is line 1
         try:
-            row: _Row = {**line, **predict(line)}
-            measured_ms = kind.measured_ms(line)
+            row: _Row = {**text_row, **predict(text_row)}
+            measured_ms = kind.measured_ms(text_row)
             row["error"] = None if measured_ms is None else row["predicted_ms"] / measured_ms - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
-            raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
+            raise SynclineError(f"measurements: {path}, line {line}: {error}") from None
         rows.append({"file": path.name, **row})
     return rows
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """Return the name of a table's kind in `TABLES`, and the table's rows as text."""
+    """Return which of the `TABLES` a file is, from its header, and its rows as text."""
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:
@@ -211,7 +223,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
     for name, kind in TABLES.items():
         if header.issuperset(kind.columns):
             for number, row in enumerate(rows, start=2):
-                if None in row or None in row.values():
+                if None in row or None in row.values():  # the key of surplus cells, or the value of missing ones
                     raise SynclineError(f"measurements: {path}, line {number}: fewer or more columns than the header")
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
@@ -254,22 +266,28 @@ def collective_link(row: Mapping[str, str]) -> str:
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
-    is_shaped = DEFAULT not in (delay, rate) or delay not in (DEFAULT, "0")
+    has_set_delay, has_set_rate = delay != DEFAULT, rate != DEFAULT
+    is_shaped = has_set_delay and (has_set_rate or delay != "0")  # no added delay alone changes nothing
     return "shaped" if is_shaped else "as the data centre has it"
 
 
 def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
-    """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link."""
-    link_rate = bandwidth_bytes_per_s(row["bw"])  # None: not shaped
-    measured_rate = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
+    """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link.
+
+    ``predicted_ms`` is that of a step that synchronises.
+    """
+    link_bytes_per_s = bandwidth_bytes_per_s(row["bw"])  # None: not shaped
+    measured_bytes_per_s = None
+    if row.get("bw_measured"):  # bits per second
+        measured_bytes_per_s = positive_number(row["bw_measured"], "bw_measured") / 8
     syncs = int(positive_number(row["n_sync"], "n_sync", minimum=0.0))
     method = re.sub("[-_ ]", "", row["algorithm"].lower())
     params, batch, sequence, steps = (positive_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
-    link = g6e_nccl_link(link_rate, measured_rate)
+    link = g6e_nccl_link(link_bytes_per_s, measured_bytes_per_s)
     step = l40s_step(method, params, batch, seq=sequence, steps=int(steps), syncs=syncs, link=link)
-    regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
-    regime += ", shaped" if link_rate else ", not shaped"
-    if syncs == 1:
+    method_text = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
+    regime = f"{method_text}, {'shaped' if link_bytes_per_s else 'not shaped'}"
+    if syncs == 1:  # the only synchronisation is also the slow first one
         regime = "a first synchronisation, without its warm-up"
     return {"predicted_ms": 1e3 * step.sync_s, "predicted_mean_ms": 1e3 * step.mean_s, "regime": regime}
 
@@ -304,7 +322,7 @@ def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
 def _predict_nvlink_collective(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a collective of NCCL among GPUs with NVLink."""
     for name in ("nvlink", "gpus", "nodes", "bytes"):
-        positive_number(row[name], name)
+        positive_number(row[name], name)  # an error that names the column
     where = "one node" if int(row["nodes"]) == 1 else "several nodes"
     size = "8 MiB and more" if float(row["bytes"]) >= SMALL_BYTES else "below 8 MiB"
     return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
@@ -318,16 +336,11 @@ KNOWN = "2, 4, 8 GPUs: these times ship"
 """Mark of times that are predicted from themselves."""
 
 
-def nvlink_times() -> dict[str, TimesBySize]:
-    """Return the measured times that come with the package, by GPU."""
-    return {gpu: node_times(gpu) for gpu in RINGS}
-
-
 def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
     """Return a predictor of GPT steps on A100 nodes; activations are recomputed in all steps of a table or in none."""
     points = []
     for row in rows:
-        with contextlib.suppress(SpecError):  # the prediction of its line reports the error
+        with contextlib.suppress(SpecError):  # `predict` reports the error of this row
             points.append(_gpt_point(row))
     machine = HARDWARE["a100"]
     recomputed = recomputes(points, machine.memory_bytes or math.inf)
@@ -350,7 +363,7 @@ def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[
 
 def _predict_training(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a training; its regime is its source and GPU."""
-    step_s = float(np.ravel(predicted_step(training_spec(row)).step_time_s)[0])
+    step_s = np.asarray(predicted_step(training_spec(row)).step_time_s).item()
     regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
     return {"predicted_ms": 1e3 * step_s, "regime": regime}
 
@@ -379,7 +392,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 
 def _gpt_point(row: Mapping[str, str]) -> Point:
-    """Return the configuration of a row of measured steps of a GPT."""
+    """Return the configuration of a row of measured steps of a GPT, without its measured time."""
     numbers = {name: int(positive_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:

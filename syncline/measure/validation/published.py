@@ -45,11 +45,13 @@ BUNDLED_COSTS = NvlinkCosts(3)
 def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
-    switches = SWITCHES.get(generation) if int(row["switches"]) else None
+    may_use_switches = int(row["switches"]) != 0
+    switches = SWITCHES.get(generation) if may_use_switches else None  # the costs of sums in switches
     card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no card
     gpu_nodes = GpuNodes(
         gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
-        card_latency_s=0.0, costs=replace(costs, generation=generation, switches=switches),
+        card_latency_s=0.0,  # a part of the fitted costs
+        costs=replace(costs, generation=generation, switches=switches),
     )  # fmt: skip
     nbytes = float(row["bytes"])
     if row["collective"] == "all_gather":  # the row has the bytes of all GPUs, the model wants those of one
@@ -90,9 +92,10 @@ EIGHT_BITS = ("fp8", "mxfp8")
 
 def model_of(row: Row) -> ModelShape:
     """Return the shape of the transformer that a row of published trainings names."""
-    described = parse_yaml(row["model"])
-    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}
-    shape = model(described if isinstance(described, dict) else {"kind": described}, "model")
+    named_or_described = parse_yaml(row["model"])
+    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}  # that differ from the model's
+    fields = named_or_described if isinstance(named_or_described, dict) else {"kind": named_or_described}
+    shape = model(fields, "model")
     if not isinstance(shape, ModelShape):
         raise SpecError("model", row["model"], "a transformer's shape: a name, a config.json, or fields in braces")
     return replace(shape, **sizes)
@@ -104,9 +107,9 @@ def source_of(row: Row) -> str:
 
 
 def is_over_own_network(row: Row) -> bool:
-    """Return whether a row's GPUs are presets that their machines' network joins, as in most published trainings."""
-    usual = MACHINES.get(row["hardware"])
-    return usual is not None and row.get("network") in (None, "", usual)
+    """Return whether a row's GPUs are a preset, and joined by the network of its machines, as is usual."""
+    network_of_machines = MACHINES.get(row["hardware"])
+    return network_of_machines is not None and row.get("network") in (None, "", network_of_machines)
 
 
 def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
@@ -131,10 +134,10 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     if machine.kernels is not None and not by_utilisation:
         compute["kernels"] = parse_yaml(row.get("kernels") or "{}")
         precision = row.get("precision") or None
-    elif machine.kernels:
-        compute["mfu"] = machine.mfu  # a utilisation takes the place of known kernels
+    elif machine.kernels is not None:
+        compute["mfu"] = machine.mfu  # a spec with a utilisation does not use known kernels
     networks = [_network(row.get("network") or MACHINES.get(row["hardware"], ""))]
-    # A worker is a GPU, to which its part of the tokens of a replica is assigned.
+    # A worker is a GPU; it counts for its part of the tokens of a replica.
     return validate(ProjectSpec, {
         "kind": "project", "name": "training", "model": shape, "workers": gpus,
         "steps": 100,  # any number: the mean step is predicted
@@ -153,13 +156,14 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
 
 def predicted_step(spec: ProjectSpec) -> StepTime:
     """Return the predicted times of a published training's step, whether or not it fits into memory."""
-    return ProjectionPlan([spec]).step(0, spec.networks[0])
+    plan = ProjectionPlan([spec])
+    return plan.step(0, spec.networks[0])
 
 
 def step_bounds(row: Row) -> tuple[float, float, str]:
     """Return the factors on a predicted step between which nine of ten measured ones are expected, and their basis."""
     spec = training_spec(row)
-    # The training did run, so that its bounds do not depend on a prediction that it fits into memory.
+    # The training did run. So its memory is unlimited here, in case the prediction is that it does not fit.
     unlimited = spec.memory.model_copy(update={"hardware": replace(spec.compute.machine, memory_bytes=None)})
     (projected,) = project_all([spec.model_copy(update={"memory": unlimited})], thresholds=False)
     step_s = projected["step_time_s"]
@@ -168,27 +172,27 @@ def step_bounds(row: Row) -> tuple[float, float, str]:
 
 def measured_step_s(row: Row) -> float | None:
     """Return the measured seconds of a step; None if the row has no measurement."""
-    for name in TIMES:
-        if row.get(name):
-            value = positive_number(row[name], name)
-            if name == "step_ms":
-                return value / 1e3
-            if name == "step_s":
-                return value
-            spec = training_spec(row)
-            tokens_per_s = value * spec.workers if name == "tokens_per_s_per_gpu" else value
-            return spec.batch_tokens / tokens_per_s
-    return None
+    name = next((name for name in TIMES if row.get(name)), None)  # the first column that the row fills
+    if name is None:
+        return None
+    value = positive_number(row[name], name)
+    if name == "step_ms":
+        return value / 1e3
+    if name == "step_s":
+        return value
+    spec = training_spec(row)
+    tokens_per_s = value * spec.workers if name == "tokens_per_s_per_gpu" else value
+    return spec.batch_tokens / tokens_per_s
 
 
 @cache
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
     """Return the hardware that a cell of a table names, with the number format of the training."""
     machine = hardware(parse_yaml(text), "hardware")
-    has_priced_kernels = machine.kernels is not None and not by_utilisation  # their prices know the format
-    if has_priced_kernels or not precision:
+    has_priced_kernels = machine.kernels is not None and not by_utilisation
+    if has_priced_kernels or not precision:  # kernels have a price for each format
         return machine
-    if precision in EIGHT_BITS:
+    if precision in EIGHT_BITS:  # with twice the rate of bf16
         return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)
     if precision not in ("bf16", "fp16", machine.precision):
         raise SpecError("precision", precision, one_of(("bf16", "fp16", *EIGHT_BITS), precision))

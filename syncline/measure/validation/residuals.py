@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.bases import kernels_basis, nccl_nvlink_basis, nvlink_basis
-from syncline.costmodel.collectives.nccl import nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import RINGS, node_times, nvlink_all_reduce_s
 from syncline.costmodel.least_squares import relative_fit
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.presets import P3, P3Constants
@@ -27,7 +27,6 @@ from syncline.measure.validation.cluster_files import (
     collective_link,
     collective_row_s,
     in_pieces,
-    nvlink_times,
 )
 from syncline.measure.validation.measured_steps import error_of
 from syncline.measure.validation.published import is_over_own_network, model_of, source_of, step_bounds
@@ -50,27 +49,36 @@ CELL_COLUMNS = ("tensor parallelism", "micro batch", "hidden size")
 MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 
+def is_training(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is of a table of published trainings, from its columns."""
+    return "micro_batch" in row
+
+
+def is_nvlink_all_reduce(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is of a table of all-reduces over NVLink, from which the preset of NVLink is made."""
+    return "gpu" in row
+
+
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the names of sets of measurements whose errors bound a prediction, the most similar set first.
 
-    The last set always has enough measurements.
+    The last set always has enough measurements. A row's table follows from its columns.
     """
-    # The columns tell the table; two tables have collectives, so that the order matters.
-    if "micro_batch" in row:  # a training
+    if is_training(row):
         return [kernels_basis(model_of(row).experts)]
-    if "switches" in row:  # a collective over NVLink
+    if "switches" in row:  # a collective of NCCL over NVLink; the table of collectives over TCP has no such column
         return [nccl_nvlink_basis(float(row["bytes"]))]
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if in_pieces(row) and link != LONG_LINK:  # the cause of single slow rows shows on all such links
+        if in_pieces(row) and link != LONG_LINK:  # a few rows are slow, whatever the rate and the short delay
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
         rate = bandwidth_bytes_per_s(row["bw"])
         is_slow = rate is not None and rate <= SLOW_BYTES_PER_S and int(float(row["n_sync"])) != 1
         return ["steps over TCP shaped to 1 Gbit/s and less", STEPS] if is_slow else [STEPS]
-    if "gpu" in row:  # an all-reduce over NVLink
+    if is_nvlink_all_reduce(row):
         return [nvlink_basis(row["gpu"], int(row["gpus"]), float(row["bytes"]))]
     return gpt_bases(row)
 
@@ -79,9 +87,12 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
-    """Return the sets of measurements that bound the step of a GPT, the most similar set first."""
+    """Return the sets of measurements that bound the step of a GPT, the most similar set first.
+
+    A *cell* is the set of steps with equal numbers in ``CELL_COLUMNS``.
+    """
     regime = row["regime"]
-    tensor = int(float(row["tensor parallelism"]))
+    tensor = int(float(row["tensor parallelism"]))  # tables may write 8 as 8.0
     data = int(float(row["data parallelism"]))
     if "one node" in regime:
         cell = ", ".join(f"{name} {int(float(row[name]))}" for name in CELL_COLUMNS)
@@ -100,21 +111,17 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
-    if "micro_batch" in row and not is_over_own_network(row):  # a training unlike those measured: a projection's bounds
+    predicted_ms = row["predicted_ms"]
+    if is_training(row) and not is_over_own_network(row):  # unlike those that were measured
         low, high, basis = step_bounds(row)
-        return row | {"low_ms": low * row["predicted_ms"], "high_ms": high * row["predicted_ms"], "basis": basis}
-    uncertainty = known_uncertainty(bases_of(row))
-    bounded_row = row | {
-        "low_ms": uncertainty.low * row["predicted_ms"],
-        "high_ms": uncertainty.high * row["predicted_ms"],
-    }
-    if "predicted_mean_ms" in row:
-        mean = known_uncertainty([name + MEAN for name in bases_of(row)])
-        bounded_row |= {
-            "low_mean_ms": mean.low * row["predicted_mean_ms"],
-            "high_mean_ms": mean.high * row["predicted_mean_ms"],
-        }
-    return bounded_row | {"basis": f"{uncertainty.points} residuals of {uncertainty.basis}"}
+        return row | {"low_ms": low * predicted_ms, "high_ms": high * predicted_ms, "basis": basis}
+    step = known_uncertainty(bases_of(row))
+    bounds = {"low_ms": step.low * predicted_ms, "high_ms": step.high * predicted_ms}
+    mean_ms = row.get("predicted_mean_ms")
+    if mean_ms is not None:
+        mean = known_uncertainty([basis + MEAN for basis in bases_of(row)])
+        bounds |= {"low_mean_ms": mean.low * mean_ms, "high_mean_ms": mean.high * mean_ms}
+    return row | bounds | {"basis": f"{step.points} residuals of {step.basis}"}
 
 
 def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -123,15 +130,15 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     A basis is a set of measurements from whose errors the uncertainty of a prediction follows. A row can belong to
     several bases. Rows without an error are left out.
 
-    The preset of NVLink consists of these measurements, so its error would be 0. The residual of such a row is the
-    relative difference between the times of the same all-reduce out of place and in place.
+    The preset of NVLink consists of its measurements, so that their errors would be 0. The residual of such a row is
+    the relative difference between the times of the same all-reduce out of place and in place.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         error = row["error"]
         if error is None:
             continue
-        if "gpu" in row:
+        if is_nvlink_all_reduce(row):
             error = float(row["out_of_place_ns"]) / float(row["in_place_ns"]) - 1
         for basis in bases_of(row):
             errors[basis].append(error)
@@ -141,29 +148,31 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def min_measurements(basis: str) -> int:
-    """Return the number of measurements that a set needs, by its name, before its errors give bounds."""
-    is_single_collective = basis.startswith(("gloo ", "nccl "))  # a basis of one collective
+    """Return the number of measurements that a basis needs before their errors give bounds."""
+    is_single_collective = basis.startswith(("gloo ", "nccl "))  # the library and the collective, see `bases_of`
     return LEAST_COLLECTIVES if is_single_collective else LEAST
 
 
 def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
-    """Return whether each bundled row is within the bounds from the other rows of its basis; None if not measured.
+    """Return whether each bundled row is within the bounds that other rows give; None if there are too few of them.
 
-    A published training is within bounds from the trainings of other sources.
+    The bounds are those of the first basis with enough other rows: for a published training, the rows of other sources;
+    for other rows, all rows but itself. They are None also for a row without a measurement, and for NVLink's
+    all-reduces, which are predicted from themselves.
     """
     errors = residuals(rows)
     errors_of_source: dict[tuple[str, str], list[float]] = defaultdict(list)  # of trainings, by basis and source
     for row in rows:
-        if "micro_batch" in row and row["error"] is not None:
+        if is_training(row) and row["error"] is not None:
             (basis,) = bases_of(row)
             errors_of_source[basis, source_of(row)].append(row["error"])
 
     def is_covered(row: Mapping[str, Any]) -> bool | None:
         # One more than a basis needs, because the row itself is left out.
         usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > min_measurements(basis)]
-        if row["error"] is None or not usable_bases or "gpu" in row:  # NVLink's preset consists of its rows
+        if row["error"] is None or not usable_bases or is_nvlink_all_reduce(row):
             return None
-        basis = usable_bases[0]
+        basis, *_ = usable_bases
         other_errors = errors[basis].copy()
         for error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
             other_errors.remove(error)
@@ -204,14 +213,14 @@ class Stage(NamedTuple):
     is_reported: Callable[[Mapping[str, str]], bool]
 
 
-def _is_nccl_ring_on_shaped_link(row: Mapping[str, str], is_shaped: bool = True) -> bool:
-    """Return whether a row is an all-reduce of NCCL in one call, on a link whose delay and rate were set or were not.
+def _is_nccl_ring(row: Mapping[str, str]) -> bool:
+    """Return whether a row is an all-reduce of NCCL in one call."""
+    return row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
 
-    Args:
-        is_shaped: whether delay and rate were set for the measurement.
-    """
-    is_ring = row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
-    return is_ring and (DEFAULT not in (row["delay_ms"], row["gbit_s"])) == is_shaped
+
+def _is_nccl_ring_on_shaped_link(row: Mapping[str, str]) -> bool:
+    """Return whether a row is such an all-reduce on a link whose delay and rate were set."""
+    return _is_nccl_ring(row) and DEFAULT not in (row["delay_ms"], row["gbit_s"])
 
 
 def _is_nccl_chain(row: Mapping[str, str]) -> bool:
@@ -231,7 +240,8 @@ STAGES = (
     ),
     Stage(
         "NCCL broadcast and reduce", ("chain_latencies", "nccl_bytes_per_s", "nccl_delay_s"),
-        lambda row: _is_nccl_chain(row) or _is_nccl_ring_on_shaped_link(row, is_shaped=False), _is_nccl_chain,
+        lambda row: _is_nccl_chain(row) or (_is_nccl_ring(row) and not _is_nccl_ring_on_shaped_link(row)),
+        _is_nccl_chain,
     ),
     Stage(
         "gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"), _is_gloo_collective,
@@ -249,7 +259,10 @@ GROUPS_LEFT_OUT = ("nodes", "delay_ms", "megabytes")
 
 
 def fitted_p3(rows: _Rows) -> P3Constants:
-    """Return constants fitted to rows of ``collectives.csv``; a stage with too few rows keeps the bundled constants."""
+    """Return constants of the p3 cluster fitted to rows of ``collectives.csv``, stage by stage.
+
+    A stage with too few rows keeps the bundled constants.
+    """
     constants = P3
     for stage in STAGES:
         stage_rows = [row for row in rows if stage.is_fitted(row)]
@@ -262,6 +275,7 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
     """Return constants of which the named ones are fitted to rows, and the others stay ``fixed``."""
 
     def predict_s(values: Floats) -> Floats:
+        """Return the seconds ``(..., N)`` of the rows for constants ``(len(names), ..., 1)``."""
         constants = replace(fixed, **dict(zip(names, values, strict=True)))
         predicted_s = [np.broadcast_to(collective_row_s(row, constants), values[0].shape) for row in rows]
         return np.concatenate(predicted_s, axis=-1)
@@ -276,33 +290,35 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
 def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
     """Return errors of each stage's rows: of all rows after a fit to all, and of each group after a fit without it.
 
-    A data centre's own delay is never left out, because no other rows determine it.
+    A group has one value in one of the columns ``GROUPS_LEFT_OUT``. A data centre's own delay is never left out,
+    because no other rows determine it.
     """
-    error_rows = _stage_errors(rows, fitted_p3(rows), column="nothing", value="fit")
+    error_rows = _stage_errors(rows, fitted_p3(rows), held_out="nothing", value="fit")
     for column in GROUPS_LEFT_OUT:
         for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
             left_out = [row for row in rows if row[column] == value]
             constants = fitted_p3([row for row in rows if row[column] != value])
-            error_rows += _stage_errors(left_out, constants, column, value)
+            error_rows += _stage_errors(left_out, constants, held_out=column, value=value)
     stage_names = [stage.name for stage in STAGES]
     return sorted(error_rows, key=lambda row: stage_names.index(row["stage"]))
 
 
-def _stage_errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
-    """Return statistics of each stage's errors; ``column`` and ``value`` say which rows the fit left out."""
+def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str) -> list[dict[str, Any]]:
+    """Return statistics of each stage's errors, after a fit without rows with this value in the column ``held_out``."""
     error_rows = []
     for stage in STAGES:
         stage_rows = [row for row in rows if stage.is_reported(row)]
         if stage_rows:
             errors = [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
-            error_rows.append({"stage": stage.name, "held_out": column, "value": value} | error_of(errors))
+            error_rows.append({"stage": stage.name, "held_out": held_out, "value": value} | error_of(errors))
     return error_rows
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
     """Return errors for each number of GPUs between two measured ones, predicted from the other numbers."""
     rows = []
-    for gpu, times_by_count in nvlink_times().items():
+    for gpu in RINGS:
+        times_by_count = node_times(gpu)
         for num_gpus in sorted(times_by_count)[1:-1]:
             sizes, measured_s = times_by_count[num_gpus]
             other_times = {count: times for count, times in times_by_count.items() if count != num_gpus}

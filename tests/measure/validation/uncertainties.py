@@ -35,7 +35,7 @@ from syncline.costmodel.bases import (
     nccl_nvlink_basis,
     nvlink_basis,
 )
-from syncline.costmodel.collectives.nccl import nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import RINGS, node_times, nvlink_all_reduce_s
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES
 from syncline.costmodel.network.presets import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
 from syncline.costmodel.network.software_costs import NcclCosts
@@ -46,7 +46,6 @@ from syncline.measure.validation.cluster_files import (
     GPT_STEPS,
     MIB,
     in_pieces,
-    nvlink_times,
     read_table,
 )
 from syncline.measure.validation.measured_steps import errors_by_cell, read_points, recomputes
@@ -193,7 +192,8 @@ def pipelines_uncertainty() -> Uncertainty:
 def nvlink_residuals() -> dict[str, list[float]]:
     """Return errors of measured numbers of GPUs predicted from the others: between two of them, and beyond the last."""
     errors: dict[str, list[float]] = defaultdict(list)
-    for gpu, times_of in nvlink_times().items():
+    for gpu in RINGS:
+        times_of = node_times(gpu)
         for gpus in times_of:
             others = {count: times for count, times in times_of.items() if count != gpus}
             where = "between" if min(times_of) < gpus < max(times_of) else "beyond"
