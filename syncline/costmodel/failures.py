@@ -35,8 +35,8 @@ class FailureRate:
         repair_s: seconds after which the machine can be used again.
 
     >>> rate = FailureRate(1e6, "node")
-    >>> rate.units(64, node=8, sites=2), rate.mean_s(64, node=8, sites=2)
-    (8, 125000.0)
+    >>> rate.units(64, node_workers=8, sites=2)
+    8
     """
 
     mtbf_s: float
@@ -54,34 +54,31 @@ class FailureRate:
         """Return the scale of the Weibull distribution in seconds."""
         return self.mtbf_s / math.gamma(1 + 1 / self.shape)
 
-    def width(self, workers: int, node: int, sites: int) -> int:
-        """Return the largest number of workers that fail together.
-
-        Args:
-            workers: number of workers of the training.
-            node: number of workers of a node.
-            sites: number of sites.
-        """
+    def unit_workers(self, workers: int, node_workers: int, sites: int) -> int:
+        """Return the largest number of workers that fail together, of ``workers`` in nodes and on sites."""
         if self.per == "worker":
             return 1
-        return node if self.per == "node" else math.ceil(workers / sites)
+        return node_workers if self.per == "node" else math.ceil(workers / sites)
 
-    def units(self, workers: int, node: int, sites: int) -> int:
-        """Return the number of units, such as nodes, that fail independently of each other; arguments as in `width`."""
-        return math.ceil(workers / self.width(workers, node, sites))
-
-    def mean_s(self, workers: int, node: int, sites: int) -> float:
-        """Return the long-run mean seconds between failures of any unit; arguments as in `width`."""
-        return self.mtbf_s / self.units(workers, node, sites)
+    def units(self, workers: int, node_workers: int, sites: int) -> int:
+        """Return the number of units, such as nodes, that fail independently, among ``workers`` in nodes and sites."""
+        return math.ceil(workers / self.unit_workers(workers, node_workers, sites))
 
 
-def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
-    """Return the mean seconds between failures of any unit, with several kinds of failures; infinite without any.
+def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node_workers: int = 1, sites: int = 1) -> float:
+    """Return the long-run mean seconds between failures anywhere in a training; infinite without rates.
 
-    >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
+    Args:
+        rates: rates of several kinds of failures.
+        workers: number of workers of the training.
+        node_workers: number of workers of a node.
+        sites: number of sites.
+
+    >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node_workers=4)
     2.0
     """
-    failures_per_s = sum(1 / rate.mean_s(workers, node, sites) for rate in rates)
+    # The mean seconds between failures of one kind are those of a unit over the number of units.
+    failures_per_s = sum(1 / (rate.mtbf_s / rate.units(workers, node_workers, sites)) for rate in rates)
     return 1 / failures_per_s if failures_per_s else math.inf
 
 
@@ -103,7 +100,7 @@ class PublishedRate(NamedTuple):
         rates: the rates.
         description: the rates in words.
         source: publication of the rates.
-        node: accelerators of a node.
+        node_accelerators: number of accelerators of a node.
         spares: accelerators of the cluster that the training did not use, which replaced failed machines.
         spares_source: origin of the number of spares.
     """
@@ -111,7 +108,7 @@ class PublishedRate(NamedTuple):
     rates: tuple[FailureRate, ...]
     description: str
     source: str
-    node: int
+    node_accelerators: int
     spares: int
     spares_source: str
 
@@ -127,7 +124,7 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
         "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 of 466 interruptions in "
         "54 days; the other 47 were planned.",
-        node=1,
+        node_accelerators=1,
         spares=8192,
         spares_source="the training used 16K of the cluster's 24K GPUs, section 3.3.1",
     ),
@@ -136,7 +133,7 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
         "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
         "more that were automatic, by their own estimate, are not counted.",
-        node=1,
+        node_accelerators=1,
         spares=800,
         spares_source="flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
     ),
@@ -145,7 +142,7 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         "failures of nodes of 8 A100s: one of a node in 154 days",
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (arXiv 2410.21680, "
         "2024): 6.50 failures per thousand node-days on RSC-1.",
-        node=8,
+        node_accelerators=8,
         spares=3200,
         spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
     ),
@@ -153,7 +150,7 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         (FailureRate(1000 / 2.34 * DAY_S, "node"),),
         "failures of nodes of 8 A100s: one of a node in 427 days",
         "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
-        node=8,
+        node_accelerators=8,
         spares=1600,
         spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
     ),
@@ -227,9 +224,13 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
         return 0.0
     if math.isinf(mtbf_s):
         return math.inf
-    stop = stop_s / mtbf_s
-    # With the interval and the stop in units of M; logarithms of both sides keep digits if both are near 1.
-    return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, high=1.0)
+    relative_stop = stop_s / mtbf_s
+
+    def log_difference(relative_interval: float) -> float:
+        """Return the equation's left side over its right side, as a logarithm, which is exact where both are near 1."""
+        return math.log1p(-relative_interval) + relative_interval + relative_stop
+
+    return mtbf_s * _root_of_falling(log_difference, low=0.0, high=1.0)
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
@@ -258,7 +259,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
     True
     """
     best_s = best_interval_s(stop_s, mtbf_s)
-    if not best_s or math.isinf(best_s):
+    if not best_s or math.isinf(best_s):  # checkpoints that take no time, or no failures
         return best_s, best_s
 
     def wall_s(interval_s: float) -> float:
@@ -272,12 +273,13 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         low_s /= 2
     while wall_s(high_s) < limit_s:
         high_s *= 2
-    shortest_s = _root(lambda interval_s: wall_s(interval_s) - limit_s, low=low_s, high=best_s)
-    longest_s = _root(lambda interval_s: limit_s - wall_s(interval_s), low=best_s, high=high_s)
+    # The time falls with the interval up to the best one, and rises behind it.
+    shortest_s = _root_of_falling(lambda interval_s: wall_s(interval_s) - limit_s, low=low_s, high=best_s)
+    longest_s = _root_of_falling(lambda interval_s: limit_s - wall_s(interval_s), low=best_s, high=high_s)
     return shortest_s, longest_s
 
 
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
+def _root_of_falling(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the argument between ``low`` and ``high`` at which a falling function is 0, by bisection."""
     for _ in range(200):
         middle = (low + high) / 2
@@ -290,8 +292,8 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-MOST_REPAIRS = 700.0
-"""Ratio of a repair to the mean time between failures above which a moment when all machines work never comes."""
+LARGEST_EXPONENT = 700.0
+"""Bound on exponents, below that at which ``exp`` overflows (709.8): waits of ``e^700`` mean times never end."""
 
 
 def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
@@ -308,7 +310,7 @@ def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
     """
     if not math.isfinite(mtbf_s):
         return repair_s
-    return mtbf_s * math.expm1(repair_s / mtbf_s) if repair_s / mtbf_s < MOST_REPAIRS else math.inf
+    return mtbf_s * math.expm1(repair_s / mtbf_s) if repair_s / mtbf_s < LARGEST_EXPONENT else math.inf
 
 
 @dataclass(frozen=True)
@@ -317,9 +319,9 @@ class FaultTolerantGroup:
 
     The times between failures are exponential. A copy is present for the fraction
     ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R
-    seconds of restart. The group spends the fraction ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` of that time in useful
-    steps. A copy that fails also loses its steps since the last exchange. The formulas are of first order in the number
-    of copies that are absent at a time.
+    seconds of restart, during which it can fail again. Of the time in which copies are present, they spend the fraction
+    ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` in useful steps. A copy that fails also loses its steps since the last
+    exchange. The formulas are of first order in the number of copies that are absent at a time.
 
     Args:
         copies: number of copies.
@@ -355,7 +357,7 @@ class FaultTolerantGroup:
 
     @property
     def availability(self) -> float:
-        """Return a, the fraction of the time for which a copy is present."""
+        """Return a, the fraction of the time for which a copy is present; see the class for its formula."""
         down_s = self.down_s + self.step_s / 2
         return math.exp(-self.restart_s / self.copy_mtbf_s) / (1 + down_s / self.copy_mtbf_s)
 
@@ -363,23 +365,20 @@ class FaultTolerantGroup:
     def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
-        # A copy that fails loses its steps since the last exchange.
-        return self.availability * in_steps * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
+        # The step that a failure interrupts is in that fraction; the copy also loses up to period - 1 steps before it.
+        kept = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
+        return self.availability * in_steps * kept
 
     @property
-    def lost_mtbf_s(self) -> float:
+    def total_loss_mtbf_s(self) -> float:
         """Return the mean seconds between losses of all copies, after which the group restarts from a checkpoint.
 
-        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` such losses per second, besides failures of
-        all copies at once. The result is infinite if there are none.
+        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` such losses per second: a copy fails while
+        the others are absent. Failures of all copies at once add to them. The result is infinite without losses.
         """
         failures_per_s = self.copies * self.availability / self.copy_mtbf_s
         losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
         return 1 / losses_per_s if losses_per_s else math.inf
-
-
-LONGEST_STRETCH = 700.0
-"""Length of a stretch of work, in mean times between failures, above which none completes."""
 
 
 def _completed_fraction(length: float) -> float:
@@ -387,7 +386,7 @@ def _completed_fraction(length: float) -> float:
 
     x is the ``length`` of a stretch in mean times between failures.
     """
-    if length > LONGEST_STRETCH:
+    if length > LARGEST_EXPONENT:
         return 0.0
     return length / math.expm1(length) if length else 1.0
 
@@ -416,6 +415,7 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
         return 0.0
     copy_workers = math.ceil(workers / copies)
     fetchers = copy_workers if copies > 1 else 1
-    receivers = np.arange(min(fetchers, workers - fetchers))  # the next copy has fewer workers if P is no multiple
+    # Of two copies the second has fewer workers if P is odd; only so many workers of the first fetch.
+    receivers = np.arange(min(fetchers, workers - fetchers))
     senders = receivers + fetchers
     return float(slowest_message_s(network, workers, senders, receivers, nbytes=copy_bytes / copy_workers))

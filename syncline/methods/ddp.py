@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, times
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, repeated
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
 from syncline.methods.parts.compressors import CompressibleBase
@@ -210,7 +210,7 @@ class PowerSGDSpec(MethodBase):
         compressed = [t for t in tensors if self._rank(t)]
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
             # Three products of a matrix: two of the power iteration, and that of the averaged factors.
-            work += times(low_rank_work(*sides, rank, products=3), count)
+            work += repeated(low_rank_work(*sides, rank, products=3), count)
         return work + UpdateWork(FEEDBACK.on(compressed))
 
     @override

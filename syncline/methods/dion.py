@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, dion_rank
-from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, shapes_of, times
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, repeated, shapes_of
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, Seed, Steps, refusal
 from syncline.methods.parts.compressors import CompressibleBase
@@ -179,7 +179,7 @@ class DionBase(CompressibleBase):
         work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_work.on(matrices))
         for short, long, count in shapes_of(matrices):  # the sides of ``count`` matrices of one shape
             rank = dion_rank(long, short, self.rank_fraction)
-            work += times(low_rank_work(long, short, rank, products=4), count)
+            work += repeated(low_rank_work(long, short, rank, products=4), count)
         work += others + self._step_work(tensors)
         return work.every(self._period) if self.local_step == "hold" else work
 

@@ -20,10 +20,10 @@ from syncline.costmodel.compute.update_work import (
     UpdateWork,
     fp32_product,
     qr,
+    repeated,
     rotation_elements,
     rotation_work,
     stage_renewal_intervals,
-    times,
 )
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.ddp import DataParallelBase
@@ -117,7 +117,7 @@ class RotationBase(DataParallelBase):
         arguments = self._rotation_arguments
         options = {name: arguments[name] for name in ("source", "geometry", "momentum")}
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
-            work += times(rotation_work(rows, columns, estimate=self.estimate, **options), count)
+            work += repeated(rotation_work(rows, columns, estimate=self.estimate, **options), count)
         return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
     @override
@@ -369,7 +369,7 @@ class LDAdamSpec(DataParallelBase):
                 memory(176 / 20 * n * r, count=20),  # 20 elementwise kernels on the moments, 176 bytes per entry in all
                 memory(68 / 15 * m * r, count=15),  # 15 on the projection, 68 bytes per entry in all
             )
-            work += times(UpdateWork(operations), count)
+            work += repeated(UpdateWork(operations), count)
         return work
 
     @override

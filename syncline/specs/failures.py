@@ -171,7 +171,7 @@ class FailuresSpec(Spec):
         published = FAILURE_RATES.get(value["rates"].lower())
         if published is None:  # a time, or a name that the field's validator refuses
             return value
-        return {"workers_per_node": published.node, "spares": published.spares} | value
+        return {"workers_per_node": published.node_accelerators, "spares": published.spares} | value
 
     def check(self, workers: int) -> None:
         """Refuse failures of workers that do not exist."""
@@ -297,7 +297,7 @@ class FailuresSpec(Spec):
         if not has_closed_form(self):
             return self.all_lost_mtbf_s(workers)
         load_s = self.checkpoint.load_s(nbytes)
-        return fault_tolerant_group(self, workers, load_s, step_s=0.0, copies=copies).lost_mtbf_s
+        return fault_tolerant_group(self, workers, load_s, step_s=0.0, copies=copies).total_loss_mtbf_s
 
     def outages_of(self, workers: int, seed: int) -> Iterator[Outage]:
         """Yield all outages in the order of time; the sequence is endless if there are rates."""
@@ -427,7 +427,7 @@ def fault_tolerant_group(
     replica_failures_per_s = 0.0
     for rate in failures.failure_rates():
         # A replica lies on several units of this kind, such as nodes, or shares a single one with other replicas.
-        workers_per_unit = rate.width(workers, failures.workers_per_node, failures.sites)
+        workers_per_unit = rate.unit_workers(workers, failures.workers_per_node, failures.sites)
         units_per_replica = max(workers_per_replica / workers_per_unit, 1.0)
         replica_failures_per_s += units_per_replica / rate.mtbf_s
     return FaultTolerantGroup(

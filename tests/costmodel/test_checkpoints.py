@@ -65,15 +65,19 @@ def test_the_range_ends_where_it_costs_so_much_more(stop_s: float, mtbf_s: float
 
 def test_rates_add_up_over_what_fails() -> None:
     rates = [FailureRate(100.0), FailureRate(60.0, "node"), FailureRate(50.0, "site")]
-    assert 1 / group_mtbf_s(rates, 10, node=4, sites=2) == pytest.approx(10 / 100 + 3 / 60 + 2 / 50)
+    assert 1 / group_mtbf_s(rates, 10, node_workers=4, sites=2) == pytest.approx(10 / 100 + 3 / 60 + 2 / 50)
     assert group_mtbf_s([], 10) == math.inf
 
 
 def test_published_rates_are_what_their_sources_say() -> None:
     # 419 in 54 days on 16,384 GPUs: one in 3.1 h; of RSC-1 Kokolis et al. project 1.8 h and, on 131,072 GPUs, 0.23 h
     assert group_mtbf_s(FAILURE_RATES["llama-3"].rates, 16_384) == pytest.approx(54 * 24 * 3600 / 419)
-    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 16_384, node=8) / 3600 == pytest.approx(1.8, abs=0.05)
-    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 131_072, node=8) / 3600 == pytest.approx(0.23, abs=0.006)
+    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 16_384, node_workers=8) / 3600 == pytest.approx(
+        1.8, abs=0.05
+    )
+    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 131_072, node_workers=8) / 3600 == pytest.approx(
+        0.23, abs=0.006
+    )
 
 
 @given(
@@ -86,7 +90,7 @@ def test_where_failures_are_rare_it_is_the_expected_training_time_ratio_of_kokol
     nodes: int, restart_s: float, write_s: float, interval_s: float
 ) -> None:
     """Theirs: ``(1 - N r (u0 + dt / 2)) / (1 + w / dt)``, of first order in what fails within an interval."""
-    mtbf_s = group_mtbf_s(FAILURE_RATES["meta-rsc-2"].rates, 8 * nodes, node=8)
+    mtbf_s = group_mtbf_s(FAILURE_RATES["meta-rsc-2"].rates, 8 * nodes, node_workers=8)
     theirs = (1 - (restart_s + interval_s / 2) / mtbf_s) / (1 + write_s / interval_s)
     ours = 1 / expected_wall_s(1.0, interval_s, write_s, restart_s, mtbf_s)
     second_order = ((restart_s + interval_s + write_s) / mtbf_s) ** 2 + write_s / mtbf_s

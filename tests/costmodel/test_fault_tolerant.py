@@ -45,7 +45,7 @@ def test_how_often_nobody_is_there() -> None:
         ends.append(away)
     both = sum(1 for one, other in overlapping(*ends) if max(one[0], other[0]) < min(one[1], other[1]))
     on = FaultTolerantGroup(2, 1000.0, 500.0, math.inf, 0.0, 0.0, 0.0, 100.0)
-    assert on.lost_mtbf_s == pytest.approx(50_000 * 1100 / both, rel=0.07)
+    assert on.total_loss_mtbf_s == pytest.approx(50_000 * 1100 / both, rel=0.07)
 
 
 def overlapping(ours, theirs):
@@ -61,9 +61,9 @@ def overlapping(ours, theirs):
 
 def test_limits() -> None:
     never = FaultTolerantGroup(4, math.inf, math.inf, math.inf, 1.0, 10.0, 100.0, 10.0, 30)
-    assert (never.useful_share, never.availability, never.lost_mtbf_s) == (1.0, 1.0, math.inf)
+    assert (never.useful_share, never.availability, never.total_loss_mtbf_s) == (1.0, 1.0, math.inf)
     at_once = FaultTolerantGroup(4, math.inf, 100.0, 100.0, 1.0, 0.0, 0.0, 0.0)
-    assert at_once.lost_mtbf_s == 100.0
+    assert at_once.total_loss_mtbf_s == 100.0
     assert FaultTolerantGroup(4, 1.0, 1.0, 1.0, 1e6, 1.0, 1.0, 1.0).useful_share == 0.0
     with pytest.raises(SpecError, match="copy_mtbf: got 0"):
         FaultTolerantGroup(4, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

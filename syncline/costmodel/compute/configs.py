@@ -153,8 +153,8 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     if family.experts:
         experts["experts"] = config.required(family.experts)
         experts["experts_per_token"] = config.required("num_experts_per_tok")
-    if family.experts == "num_experts":  # Qwen's experts have a width of their own
-        experts["expert_hidden"] = config.required("moe_intermediate_size")
+        if family.experts == "num_experts":  # Qwen's experts have a width of their own
+            experts["expert_hidden"] = config.required("moe_intermediate_size")
     return experts | {
         "kv_heads": config.integer("num_key_value_heads"),
         "head_width": config.integer("head_dim") or family.head_width,

@@ -279,11 +279,11 @@ class BatchTimes:
             return float(np.interp(batch, sizes, [self.times_s[size] for size in sizes]))
         measured = f"{sizes[0]:g}" if len(sizes) == 1 else f"{sizes[0]:g} to {sizes[-1]:g}"
         if not extrapolate or len(sizes) == 1:
-            expected = f"batch sizes below and above a worker's {batch:g}" + ", or extrapolate" * (len(sizes) > 1)
-            raise SpecError("batch_times", measured, expected)
-        near, neighbour = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
-        slope = (self.times_s[near] - self.times_s[neighbour]) / (near - neighbour)
-        seconds = self.times_s[near] + (batch - near) * slope
+            alternative = ", or extrapolate" if len(sizes) > 1 else ""
+            raise SpecError("batch_times", measured, f"batch sizes below and above a worker's {batch:g}{alternative}")
+        nearest, second = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
+        slope = (self.times_s[nearest] - self.times_s[second]) / (nearest - second)
+        seconds = self.times_s[nearest] + (batch - nearest) * slope
         if seconds < 0:
             raise SpecError("batch_times", f"{seconds:g} s at {batch:g}", "a continuation that is not negative")
         return seconds

@@ -52,7 +52,7 @@ GRADIENT_FORMATS = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp1
 AttentionKind = Literal["flash", "flash-1", "cudnn", "eager"]
 """FlashAttention-2, FlashAttention (1), cuDNN's fused attention, and products with softmax between them."""
 
-BACKWARD_ATTENTION = 2.5
+BACKWARD_OVER_FORWARD_ATTENTION = 2.5
 """FLOPs of attention's backward pass over those of its forward pass: five products instead of two."""
 
 TILE_TOKENS = 128
@@ -90,14 +90,14 @@ def bytes_per_number(name: str) -> int:
 
 @dataclass(frozen=True)
 class ProductRate:
-    """The efficiency of matrix products in one number format, with the symbols of `efficiency`.
+    """The efficiency of matrix products in one number format, with the symbols of the module's formulas.
 
     Args:
         peak: peak of the format over that of the hardware's ``precision``.
-        largest: e_max.
+        largest: e_max, the efficiency that very large products would have if power were not limited.
         half_depth: k_0, the depth k at which a product has half of the efficiency.
         half_area: A_0, the number of results at which a product has half of the efficiency.
-        sustained: e_sustained.
+        sustained: e_sustained, the efficiency at the limit of the power.
         half_width: m_0, the shorter side at which grouped products have half of the efficiency.
     """
 
@@ -108,18 +108,24 @@ class ProductRate:
     sustained: float
     half_width: float = 0.0
 
-    def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, power: float = 1.0) -> float:
+    def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, relative_power: float = 1.0) -> float:
         """Return the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak of their number format.
 
         With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, power))``, for
-        more than one group times ``s / (s + m_0)`` with s = min(m, n); ``power`` is the power limit over the measured
-        one.
+        more than one group times ``s / (s + m_0)`` with s = min(m, n).
+
+        Args:
+            m: rows of a result.
+            n: columns of a result.
+            k: length of the sums.
+            groups: number of products.
+            relative_power: W / W_0, the power limit over that of the measurements.
         """
         results = groups * m * n
         shape_limit = self.largest * k / (k + self.half_depth) * results / (results + self.half_area)
-        power_limit = self.sustained * min(1.0, power)
+        power_limit = self.sustained * min(1.0, relative_power)
         efficiency = min(shape_limit, power_limit)
-        if groups == 1:
+        if groups == 1:  # only grouped products have a `half_width`
             return efficiency
         shorter_side = min(m, n)
         return efficiency * shorter_side / (shorter_side + self.half_width)
@@ -174,8 +180,8 @@ class DecompositionRate:
 
     def seconds(self, shape: tuple[float, ...], flops: float) -> float:
         """Return the seconds of decompositions; the shape has rows, columns (unless square) and number of matrices."""
-        rows, *_ = shape
-        *_, columns, matrices = shape  # the shape of square matrices is (rows, matrices), so that columns are rows
+        rows, matrices = shape[0], shape[-1]
+        columns = shape[-2]  # which are the rows in the shape (rows, matrices) of square matrices
         return self.start_s + matrices * columns * (self.column_s + rows * self.entry_s) + flops / self.flops_per_s
 
 
@@ -185,9 +191,9 @@ class UpdateRates:
 
     Args:
         qr: QR decompositions of fp32 matrices by Householder reflections.
-        cholesky: QR decompositions by two Cholesky decompositions.
+        cholesky: the same by two Cholesky decompositions (of the matrix's Gram matrix, then of the result's).
         eigh: eigenvectors of symmetric fp32 matrices.
-        largest: seconds of choosing the largest of n numbers: those of any choice, and those per number.
+        largest: seconds of choosing the largest of n numbers: a constant, and the seconds per number.
         lists: bandwidth of operations on lists of tensors over that of other elementwise operations.
         dispatch_s: seconds of the host per operation.
         product_dispatch_s: seconds of the host per matrix product, with the views of its operands.
@@ -209,25 +215,25 @@ class UpdateRates:
         """Return the seconds of a matrix decomposition, or of a choice of the largest numbers, on the device.
 
         Args:
-            kind: ``qr``, ``cholesky``, ``eigh`` or ``largest``.
+            kind: ``qr``; ``cholesky``, where an optimised implementation takes the faster of both; ``eigh``; or
+                ``largest``.
             shape: see `syncline.costmodel.compute.operations.Operation`.
             flops: FLOPs of the decomposition.
 
         Returns:
-            The seconds beside those that any kernel takes.
+            The seconds without the ``floor_s`` of any kernel.
         """
         if kind == "largest":
             (numbers,) = shape
-            any_choice_s, number_s = self.largest
-            return any_choice_s + number_s * numbers
+            constant_s, seconds_per_number = self.largest
+            return constant_s + seconds_per_number * numbers
         if kind == "eigh":
             return self.eigh.seconds(shape, flops)
         qr_s = self.qr.seconds(shape, flops)
-        # An optimised implementation takes the faster one.
         return min(self.cholesky.seconds(shape, flops), qr_s) if kind == "cholesky" else qr_s
 
     def host_s(self, kind: str) -> float:
-        """Return the seconds in which the host dispatches a kernel of an update, by the kind of the kernel."""
+        """Return the seconds in which the host dispatches a kernel of an update, by the kind of its `Operation`."""
         if kind in ("qr", "cholesky", "eigh"):  # the device's seconds contain those of the host
             return 0.0
         special_s = {"product": self.product_dispatch_s, "largest": self.largest_dispatch_s, "view": self.view_s}
@@ -245,9 +251,9 @@ class KernelRates:
         multiprocessors: number of multiprocessors.
         power_w: W_0, the power limit at which the rates were measured, in watts.
         source: origin of the numbers.
-        launch_s: seconds in which the host launches a kernel.
-        dispatch_s: seconds in which the host dispatches an operation of PyTorch.
-        eager_s: seconds in which the host runs an operation of `transformer_operations` eagerly.
+        launch_s: seconds in which the host launches a kernel of a compiled step.
+        dispatch_s: seconds in which the host of an eager step dispatches an operation of PyTorch.
+        eager_s: the same per operation that `transformer_operations` counts, with the operations that it leaves out.
         floor_s: t_0, seconds that a kernel takes beside its work.
         updates: rates of the kernels of updates; None if they were not measured.
     """

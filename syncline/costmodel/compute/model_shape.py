@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,11 +29,11 @@ NamedMatrix = tuple[str, tuple[int, int], str]
 class ModelShape:
     """The sizes of a decoder-only transformer.
 
-    With width d, L layers, a query heads and g key and value heads of width c, hidden width f, E experts, vocabulary V
-    and sequence T, a layer has ``2 (a + g) c d`` weights in its attention (query, key, value, output) and ``2 f d`` in
-    its MLP (up, down), or ``3 f d`` with a gate. With experts, a layer has E such MLPs and ``E d`` weights of a router.
-    The output head has V d weights. The embedding adds V d unless it is tied to the head. Learned positions add T d,
-    each norm d, and each bias one number for each row of its matrix.
+    With width d, L layers, a query heads, g heads of keys and of values, all of width c, hidden width f, E experts,
+    vocabulary V and sequence T, a layer has ``2 (a + g) c d`` weights in its attention (query, key, value, output) and
+    ``2 f d`` in its MLP (up, down), or ``3 f d`` with a gate. With experts, a layer has E such MLPs and ``E d`` weights
+    of a router. The output head has V d weights. The embedding adds V d unless it is tied to the head. Learned
+    positions add T d, each norm d, and each bias one number for each row of its matrix.
 
     Args:
         name: display name.
@@ -41,7 +42,7 @@ class ModelShape:
         heads: a, query heads of a layer.
         vocabulary: V, as padded in the model.
         sequence: T, tokens in a training sequence.
-        expansion: hidden width of the MLP over d, if ``hidden`` is None.
+        expansion: hidden width of the MLP over d, used if ``hidden`` is None.
         tied: whether the output head is the embedding table.
         position_embedding: whether positions have a learned table (rotary positions have none).
         norms_per_layer: number of norms with parameters in a layer. If it is above 0, a norm follows the last layer.
@@ -113,6 +114,7 @@ class ModelShape:
         if self.experts_per_token > self.experts:
             raise SpecError("model.experts_per_token", self.experts_per_token, f"at most the {self.experts} experts")
         self._check_parts()
+        # At most 10 of attention, router and shared experts, and 3 of each expert; a rough bound.
         tensors_per_layer = 10 + self.norms_per_layer + 3 * self.experts
         if tensors_per_layer > MOST_TENSORS:
             name = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
@@ -161,7 +163,7 @@ class ModelShape:
 
     @property
     def key_width(self) -> int:
-        """Return g c, the number of elements of a token's keys, which is also that of its values."""
+        """Return g c, the number of elements of a token's keys; without latent attention its values have as many."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
@@ -178,9 +180,9 @@ class ModelShape:
 
     @property
     def scores_width(self) -> int:
-        """Return half of the elements of a token's queries and weighted sums: ``a c`` if all heads are c wide.
+        """Return the mean width of attention's two products of a token: ``a c`` if all heads are c wide.
 
-        Attention multiplies a token's queries with keys, and its scores with values; the mean width of both counts.
+        They multiply queries with keys, over the width of queries, and scores with values, over that of the output.
         """
         return (self.query_width + self.heads * self.rotary_width + self.attention_output_width) // 2
 
@@ -227,12 +229,12 @@ class ModelShape:
         return tensors
 
     def _latent_attention(self, rank: int) -> list[TensorShape]:
-        """Return the parameters of multi-head latent attention; ``rank`` is that of keys and values.
+        """Return the parameters of multi-head latent attention; keys and values come from ``rank`` numbers of a token.
 
         Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C.
         """
-        keys = self.query_width  # of all heads, without the rotary part
-        values = self.attention_output_width
+        # Widths of all heads together; the heads share the rotary part of the keys.
+        keys, values = self.query_width, self.attention_output_width
         queries = keys + self.heads * self.rotary_width
         if self.query_rank is None:
             tensors = self._with_biases([("query", (queries, self.width), "qkv")])
@@ -247,13 +249,13 @@ class ModelShape:
 
     def _mlp(self, hidden_width: int) -> list[NamedMatrix]:
         """Return the matrices of an MLP with a hidden width: up, down and, if there is one, the gate."""
-        rows_by_name = {"up": hidden_width}
-        if self.gated:
-            rows_by_name = {"gate": hidden_width, "up": hidden_width}
+        gates: list[NamedMatrix] = []
+        up_rows = hidden_width
         if self.gated and self.fused_gate:
-            rows_by_name = {"up": 2 * hidden_width}
-        matrices: list[NamedMatrix] = [(name, (rows, self.width), "mlp") for name, rows in rows_by_name.items()]
-        return [*matrices, ("down", (self.width, hidden_width), "mlp")]
+            up_rows = 2 * hidden_width
+        elif self.gated:
+            gates.append(("gate", (hidden_width, self.width), "mlp"))
+        return [*gates, ("up", (up_rows, self.width), "mlp"), ("down", (self.width, hidden_width), "mlp")]
 
     def _with_biases(self, matrices: list[NamedMatrix], prefix: str = "") -> list[TensorShape]:
         """Return the shapes of matrices, each followed by its bias if it has one; ``prefix`` begins the names."""
@@ -265,15 +267,12 @@ class ModelShape:
         return tensors
 
     def _with_norms(self, part: str, tensors: list[TensorShape]) -> list[TensorShape]:
-        """Return a layer's attention or MLP with half of its norms, the first before it and the rest after."""
+        """Return a layer's attention or MLP (``part``) with half of the layer's norms: one before it, others after."""
         norms = [self._norm(f"{part}_norm_{number}") for number in range(self.norms_per_layer // 2)]
         if not norms:
             return tensors
         first_norm, *later_norms = norms
-        with_norms = [*first_norm, *tensors]
-        for norm in later_norms:
-            with_norms += norm
-        return with_norms
+        return [*first_norm, *tensors, *itertools.chain.from_iterable(later_norms)]
 
     def _norm(self, name: str) -> list[TensorShape]:
         """Return the scale of a norm, with its bias if norms have biases."""
@@ -299,11 +298,13 @@ class ModelShape:
             tensors += self._norm("norm")
         return tensors if self.tied else [*tensors, TensorShape("head", table)]
 
-    @property
-    def _unused_weights(self) -> int:
-        """Return the number of weights of a layer in experts that do not process a token."""
+    def _multiplied_weights(self, dense: bool = False) -> int:
+        """Return the number of weights of a layer's matrices that multiply each token, without idle experts."""
+        weights = sum(tensor.elements for tensor in self._layer(dense) if tensor.is_matrix)
+        if dense:
+            return weights
         expert_weights = sum(outputs * inputs for _, (outputs, inputs), _ in self._mlp(self.expert_width))
-        return (self.experts - self.experts_per_token) * expert_weights
+        return weights - (self.experts - self.experts_per_token) * expert_weights
 
     @property
     def matmul_parameters(self) -> int:
@@ -311,37 +312,37 @@ class ModelShape:
 
         Only the experts that process a token count.
         """
-        in_layers = (self.layers - self.dense_layers) * (_matrix_elements(self.layer) - self._unused_weights)
+        in_layers = (self.layers - self.dense_layers) * self._multiplied_weights()
         if self.dense_layers:
-            in_layers += self.dense_layers * _matrix_elements(self.dense_layer)
+            in_layers += self.dense_layers * self._multiplied_weights(dense=True)
         return in_layers + self.vocabulary * self.width
 
     @property
     def active_parameters(self) -> int:
         """Return the number of parameters that a token uses: all but those of the experts that do not process it."""
-        idle = self.experts - self.experts_per_token
-        expert_parameters = sum(tensor.elements for tensor in self._with_biases(self._mlp(self.expert_width)))
-        return self.parameters - (self.layers - self.dense_layers) * idle * expert_parameters
+        idle_experts = (self.layers - self.dense_layers) * (self.experts - self.experts_per_token)
+        one_expert = self._with_biases(self._mlp(self.expert_width))
+        return self.parameters - idle_experts * sum(tensor.elements for tensor in one_expert)
 
     @cached_property
     def parameters(self) -> int:
-        """Return the exact number of parameters of the transformer; a tied head counts once."""
-        ends = (1 if self.tied else 2) * self.vocabulary * self.width
+        """Return the number of parameters of the transformer; a tied head counts once."""
+        count = (1 if self.tied else 2) * self.vocabulary * self.width
         if self.position_embedding:
-            ends += (self.positions or self.sequence) * self.width
+            count += (self.positions or self.sequence) * self.width
         if self.norms_per_layer:
-            ends += sum(tensor.elements for tensor in self._norm("norm"))
+            count += sum(tensor.elements for tensor in self._norm("norm"))
         if self.dense_layers:
-            ends += self.dense_layers * sum(tensor.elements for tensor in self.dense_layer)
-        return (self.layers - self.dense_layers) * sum(tensor.elements for tensor in self.layer) + ends
+            count += self.dense_layers * sum(tensor.elements for tensor in self.dense_layer)
+        return count + (self.layers - self.dense_layers) * sum(tensor.elements for tensor in self.layer)
 
     @property
     def flops_per_token(self) -> int:
         """Return the FLOPs per token, forward and backward: ``6 N + 12 L s T``.
 
         N is `matmul_parameters` (a table look-up costs no FLOPs): 2 FLOPs per weight forward, 4 backward. The second
-        term counts attention's scores and weighted sums, with s the `scores_width` (usually d). It covers the whole
-        sequence, as if attention had neither a causal mask nor a window.
+        term counts attention's scores and weighted sums in L layers, with s the `scores_width` (usually that of the
+        model), for the T tokens of the whole sequence, as if attention had neither a causal mask nor a window.
 
         Source: A. Chowdhery et al., "PaLM" (2022), appendix B.
         """
@@ -353,17 +354,11 @@ class ModelShape:
         Args:
             dense: whether the layer is one of the first layers, without experts.
         """
-        multiplied = _matrix_elements(self._layer(dense)) - (0 if dense else self._unused_weights)
-        return 6 * multiplied + 12 * self.scores_width * self.sequence
+        return 6 * self._multiplied_weights(dense) + 12 * self.scores_width * self.sequence
 
     def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
         """Return the bytes of the parameters, a gradient, or one optimizer state, with 4 bytes per number in fp32."""
         return self.parameters * bytes_per_parameter
-
-
-def _matrix_elements(tensors: list[TensorShape]) -> int:
-    """Return the number of elements of all matrices among the tensors."""
-    return sum(tensor.elements for tensor in tensors if tensor.is_matrix)
 
 
 @dataclass(frozen=True)

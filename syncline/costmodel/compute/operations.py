@@ -6,21 +6,19 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.kernel_rates import BACKWARD_ATTENTION, TILE_TOKENS
+from syncline.costmodel.compute.kernel_rates import BACKWARD_OVER_FORWARD_ATTENTION, TILE_TOKENS
 
 Kind = Literal[
     "product", "attention", "attention backward", "memory", "lists", "view", "qr", "cholesky", "eigh", "largest"
 ]
 
-
-QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
-"""FLOPs of a QR decomposition with its orthogonal factor over m r^2, and of eigenvectors over d^3.
+QR_FLOPS_FACTOR, EIGENVECTOR_FLOPS_FACTOR = 8 / 3, 9.0
+"""FLOPs of a QR decomposition of m x r with its orthogonal factor over m r^2, and of eigenvectors of d x d over d^3.
 
 Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
 
-
-UPDATES = ("lists", "view", "qr", "cholesky", "eigh", "largest")
-"""Kinds of kernels of updates; without a measurement they take as long as their bytes."""
+UPDATE_KINDS = ("lists", "view", "qr", "cholesky", "eigh", "largest")
+"""Kinds of kernels that only updates have; on a GPU without measurements of them they take as long as their bytes."""
 
 
 class Operation(NamedTuple):
@@ -36,9 +34,9 @@ class Operation(NamedTuple):
             the number of matrices; of ``eigh`` the rows and the number of matrices; of ``largest`` the numbers to
             choose from; else empty.
         precision: number format of a product.
-        nbytes: bytes that a kernel reads and writes.
+        nbytes: bytes that one kernel reads and writes.
         causal: whether attention masks half of the scores.
-        kernels: number of such kernels.
+        kernels: number of such kernels, one after another; each may treat several matrices of its shape at once.
     """
 
     kind: Kind
@@ -56,15 +54,15 @@ class Operation(NamedTuple):
             return 2.0 * m * n * k * (groups[0] if groups else 1.0)
         if self.kind in ("qr", "cholesky"):
             rows, columns, matrices = self.shape
-            return QR_FLOPS * rows * columns * columns * matrices
+            return QR_FLOPS_FACTOR * rows * columns * columns * matrices
         if self.kind == "eigh":
             rows, matrices = self.shape
-            return EIGENVECTOR_FLOPS * rows**3 * matrices
+            return EIGENVECTOR_FLOPS_FACTOR * rows**3 * matrices
         if self.kind in ("memory", "lists", "view", "largest"):
             return 0.0
         sequences, heads, queries, keys, head_width = self.shape
         forward_flops = 4.0 * sequences * heads * queries * keys * head_width / (2 if self.causal else 1)
-        return forward_flops if self.kind == "attention" else BACKWARD_ATTENTION * forward_flops
+        return forward_flops if self.kind == "attention" else BACKWARD_OVER_FORWARD_ATTENTION * forward_flops
 
 
 def product(
@@ -81,40 +79,48 @@ def memory(nbytes: float, count: float = 1.0) -> Operation:
     return Operation("memory", nbytes=nbytes, kernels=count)
 
 
-def operation_s(operation: Operation, on: Hardware, attention: str = "flash") -> float:
-    """Return the seconds of one kernel on a GPU, by the formulas of `syncline.costmodel.compute.kernel_rates`.
+def elementwise(nbytes: float, kernels: int, count: float = 1.0) -> Operation:
+    """Return ``count`` times ``kernels`` elementwise kernels that read and write ``nbytes`` together."""
+    return memory(nbytes / kernels, kernels * count)
+
+
+def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> float:
+    """Return the device's seconds of one of an operation's kernels, by the formulas of `kernel_rates`.
 
     Args:
-        operation: the kernel.
-        on: a GPU with ``kernels``.
+        operation: the operation.
+        gpu: a GPU with ``kernels``.
         attention: kind of fused attention.
 
     Raises:
         SpecError: the GPU has no kernel of this number format or this kind of attention.
     """
-    kernels = on.kernels
-    assert kernels is not None
+    rates = gpu.kernels
+    assert rates is not None
     # Memory of unknown bandwidth limits no kernel.
-    memory_s = operation.nbytes / (kernels.memory * (on.memory_bytes_per_s or float("inf")))
-    if operation.kind == "memory" or (operation.kind in UPDATES and kernels.updates is None):
-        return kernels.floor_s + memory_s
-    if operation.kind in UPDATES:
-        assert kernels.updates is not None
-        if operation.kind == "view":  # only the host works
+    memory_s = operation.nbytes / (rates.memory * (gpu.memory_bytes_per_s or float("inf")))
+    kind = operation.kind
+    if kind == "memory" or (kind in UPDATE_KINDS and rates.updates is None):
+        return rates.floor_s + memory_s
+    if kind in UPDATE_KINDS:
+        assert rates.updates is not None
+        if kind == "view":  # only the host works
             return 0.0
-        if operation.kind == "lists":
-            return kernels.floor_s + memory_s / kernels.updates.lists
-        return kernels.floor_s + kernels.updates.seconds(operation.kind, operation.shape, operation.flops)
-    if operation.kind == "product":
-        product_rate = kernels.product(operation.precision)
+        if kind == "lists":
+            return rates.floor_s + memory_s / rates.updates.lists
+        return rates.floor_s + rates.updates.seconds(kind, operation.shape, operation.flops)
+    if kind == "product":
+        product_rate = rates.product(operation.precision)
         m, n, k, *groups = operation.shape
-        power = 1.0 if on.power_w is None else on.power_w / kernels.power_w  # limit over that of the measurements
-        efficiency = product_rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
-        return kernels.floor_s + max(operation.flops / (on.peak_flops * product_rate.peak * efficiency), memory_s)
+        relative_power = 1.0 if gpu.power_w is None else gpu.power_w / rates.power_w
+        efficiency = product_rate.efficiency(m, n, k, groups[0] if groups else 1.0, relative_power)
+        return rates.floor_s + max(operation.flops / (gpu.peak_flops * product_rate.peak * efficiency), memory_s)
+    # Fused attention keeps its scores on the chip, so that memory does not limit it.
     sequences, heads, queries, keys, head_width = operation.shape
-    waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors  # tiles per multiprocessor
-    attention_rate = kernels.attention_pass(attention, backward=operation.kind == "attention backward")
-    return kernels.floor_s + operation.flops / (on.peak_flops * attention_rate.efficiency(keys, head_width, waves))
+    tiles_per_multiprocessor = sequences * heads * queries / TILE_TOKENS / rates.multiprocessors
+    attention_rate = rates.attention_pass(attention, backward=kind == "attention backward")
+    efficiency = attention_rate.efficiency(keys, head_width, tiles_per_multiprocessor)
+    return rates.floor_s + operation.flops / (gpu.peak_flops * efficiency)
 
 
 class Seconds(NamedTuple):
@@ -135,34 +141,34 @@ class Seconds(NamedTuple):
 
 
 def operations_s(
-    operations: Iterable[Operation], on: Hardware, attention: str = "flash", eager: bool = False
+    operations: Iterable[Operation], gpu: Hardware, attention: str = "flash", eager: bool = False
 ) -> Seconds:
     """Return the seconds of a sequence of kernels on the device and on its host.
 
     Args:
         operations: kernels that run one after another.
-        on: a GPU with ``kernels``.
+        gpu: a GPU with ``kernels``.
         attention: kind of fused attention.
         eager: whether the host runs each operation in Python; otherwise it only launches kernels.
     """
-    kernels = on.kernels
-    assert kernels is not None
+    assert gpu.kernels is not None
     device_s = num_kernels = 0.0
     for operation in operations:
-        device_s += operation.kernels * operation_s(operation, on, attention)
+        device_s += operation.kernels * kernel_s(operation, gpu, attention)
         num_kernels += operation.kernels
-    return Seconds(device_s, num_kernels * (kernels.eager_s if eager else kernels.launch_s))
+    return Seconds(device_s, num_kernels * (gpu.kernels.eager_s if eager else gpu.kernels.launch_s))
 
 
-def update_s(operations: Iterable[Operation], on: Hardware) -> float:
+def eager_update_s(operations: Iterable[Operation], gpu: Hardware) -> float:
     """Return the seconds of an optimizer update's kernels, which the host dispatches while the device runs others.
 
     Args:
-        on: a GPU whose kernels of updates are known.
+        operations: kernels of the update.
+        gpu: a GPU whose kernels of updates are known.
     """
-    assert on.kernels is not None and on.kernels.updates is not None
+    assert gpu.kernels is not None and gpu.kernels.updates is not None
     device_s = host_s = 0.0
     for operation in operations:
-        device_s += operation.kernels * operation_s(operation, on)
-        host_s += operation.kernels * on.kernels.updates.host_s(operation.kind)
+        device_s += operation.kernels * kernel_s(operation, gpu)
+        host_s += operation.kernels * gpu.kernels.updates.host_s(operation.kind)
     return max(device_s, host_s)

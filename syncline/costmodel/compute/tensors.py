@@ -41,7 +41,7 @@ class TensorShape(NamedTuple):
 
 
 class TensorShapes(tuple[TensorShape, ...]):
-    """The shapes of the parameters of a model that have elements, with their sum, which all methods ask for."""
+    """The shapes of a model's parameters without empty ones; the number of their elements is summed once."""
 
     @cached_property
     def elements(self) -> int:
@@ -115,14 +115,13 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     """
     total_elements = max(sum(sizes), 1)
     runs: list[list[int]] = [[] for _ in range(parts)]
-    last_run, elements_before = -1, 0
+    run, elements_before = -1, 0
     for index, size in enumerate(sizes):
         run_of_middle = min((2 * elements_before + size) * parts // (2 * total_elements), parts - 1)
-        # Do not go back before the last run, skip no run, and leave a tensor for each remaining run.
-        run = max(run_of_middle, last_run, parts - (len(sizes) - index), 0)
-        run = min(run, last_run + 1)
+        least_run = parts - (len(sizes) - index)  # which leaves a tensor for each later run
+        # Do not go back before the last tensor's run, and skip none.
+        run = min(max(run_of_middle, least_run, run, 0), run + 1)
         runs[run].append(index)
-        last_run = run
         elements_before += size
     return runs
 
@@ -167,12 +166,11 @@ def _model_fragments(sizes: tuple[int, ...], fragments: int, strides: int) -> li
     for fragment in range(fragments):
         tensors: list[int] = []
         spans = []
-        for run in runs[fragment::fragments]:
-            if run:
-                tensors += run
-                begin, end = sum(sizes[run[-1] + 1 :]), sum(sizes[run[0] :])  # in the order of the backward pass
-                spans.append((begin / total_elements, end / total_elements))
-        # Later tensors come first in the backward pass.
+        for run in filter(None, runs[fragment::fragments]):  # every F-th run; with few tensors some are empty
+            tensors += run
+            # The backward pass begins with the last tensor, so that elements behind the run come before it.
+            begin, end = sum(sizes[run[-1] + 1 :]), sum(sizes[run[0] :])
+            spans.append((begin / total_elements, end / total_elements))
         model_parts.append(Fragment(tensors, tuple(reversed(spans))))
     return model_parts
 

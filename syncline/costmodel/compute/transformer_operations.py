@@ -46,7 +46,7 @@ from typing import Literal, NamedTuple, get_args
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.kernel_rates import AttentionKind, bytes_per_number
 from syncline.costmodel.compute.model_shape import ModelShape
-from syncline.costmodel.compute.operations import Operation, Seconds, memory, operations_s, product
+from syncline.costmodel.compute.operations import Operation, Seconds, elementwise, memory, operations_s, product
 from syncline.costmodel.compute.tensors import Adapters, TensorShape
 
 LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
@@ -59,7 +59,7 @@ SHARD_COPY_BYTES = 14.0
 """Bytes per parameter of copies in and out of the buffers of sharded weights and gradients."""
 
 SCORE_BYTES = 13.0
-"""Bytes per score of attention that is not fused, forward."""
+"""Bytes per score that attention without a fused kernel reads and writes forward, in three kernels."""
 
 Module = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts"]
 
@@ -84,7 +84,7 @@ class Software:
         fused_optimizer: whether the update is one kernel; None means as ``compiled``.
         causal: whether attention masks half of the scores.
         once_per_node: whether a library for experts sends a token once to each node, and sorts and pads it on the way.
-        recomputed: modules of each layer, of `MODULES`, whose forward kernels run again in the backward pass.
+        recomputed: those of `MODULES` whose forward kernels run again in the backward pass, in every layer.
         adapters: adapters beside frozen weights, which then have no gradients; None: all weights train.
     """
 
@@ -113,8 +113,8 @@ class Software:
         return FUSED_LOSS_BYTES if is_fused else LOSS_BYTES
 
     @property
-    def update_bytes(self) -> float:
-        """Return the bytes per parameter of an update, scaled by its time over that of a fused update."""
+    def equivalent_update_bytes(self) -> float:
+        """Return the bytes per parameter that a fused update would pass in the time of the chosen one."""
         is_fused = self.compiled if self.fused_optimizer is None else self.fused_optimizer
         return UPDATE_BYTES * (1.0 if is_fused else FOREACH_SLOWDOWN)
 
@@ -175,7 +175,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
             products = _product_passes(tensor, tokens, share, software)
             module = _module_of_matrix(name, has_experts, is_shared=group == "shared")
             passes.add(products, is_recomputed=module in software.recomputed)
-        elif name.endswith("_bias"):  # its gradient is a sum over tokens
+        elif name.endswith("_bias"):  # its gradient is a sum over tokens (counted even beside adapters)
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
         passes.add(_expert_passes(model, tokens, share, software))
@@ -234,7 +234,9 @@ def _product_passes(
         adapters = _adapter_passes(software.adapters.rank, outputs, inputs, tokens, share, groups)
         forward += adapters.forward
         backward += adapters.backward
-    if share.precision in EIGHT_BITS:  # operands are cast, for the gradient of a weight also their transposes
+    if share.precision in EIGHT_BITS:
+        # A cast reads w bytes and writes copies of 1 byte: of a weight with its transpose, of the input and the
+        # output's gradient with theirs if the weight has a gradient.
         copies = 2 if software.adapters is None else 1
         weight_bytes = (w + 2) * groups * outputs * inputs
         forward.append(memory((w + copies) * groups * tokens * inputs + weight_bytes))
@@ -243,15 +245,17 @@ def _product_passes(
 
 
 def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, share: Share, groups: float) -> Passes:
-    """Return the products of the two adapters beside a matrix, and the sums with its output and input gradient."""
+    """Return the products of the two adapters beside each of ``groups`` matrices.
+
+    Their output is added to that of the matrix, and their input's gradient to that of the matrix.
+    """
     precision, w = _format_outside_products(share), bytes_per_number(share.precision)
     passes = Passes([], [])
     for rows, columns in ((rank, inputs), (outputs, rank)):
         passes.forward.append(product(tokens, rows, columns, precision, w, groups))
         passes.backward.append(product(tokens, columns, rows, precision, w, groups))
         passes.backward.append(product(rows, columns, tokens, precision, w, groups))
-    # A sum reads two numbers and writes one.
-    passes.forward.append(memory(3 * w * groups * tokens * outputs))
+    passes.forward.append(memory(3 * w * groups * tokens * outputs))  # a sum reads two numbers and writes one
     passes.backward.append(memory(3 * w * groups * tokens * inputs))
     return passes
 
@@ -271,18 +275,21 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
     for tensor in model.layer:
         if tensor.is_matrix and tensor.name.startswith("expert_0."):  # all experts are alike
             passes.add(_product_passes(tensor, tokens_per_expert, share, software, experts, sharers))
-    moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written, of received tokens
-    moves = 0 if share.expert > 1 else 2
+    received_bytes = 2 * w * tokens_per_expert * experts * model.width  # received tokens, read and written
+    is_exchanged = share.expert > 1
+    # Without an all-to-all the worker's own tokens are those that it receives: sorted by expert, and added up again.
+    moves = 0 if is_exchanged else 2
     if not software.once_per_node:
-        if share.expert > 1 and experts > 1:  # received tokens are sorted, and sorted back
+        if is_exchanged and experts > 1:  # received tokens are sorted, and sorted back
             moves += 2
         if share.precision in EIGHT_BITS:  # tokens are padded, and unpadded
             moves += 2
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
-        if share.expert > 1:  # a worker's own tokens sorted by expert, and added up again
-            operations.append(memory(moved_bytes / sharers, 2))
-        operations += [memory(moved_bytes, moves), memory(3 * score_bytes, score_kernels)]
+        if is_exchanged:  # a worker's own tokens sorted by expert, and added up again
+            operations.append(memory(received_bytes / sharers, 2))
+        # Each kernel on scores, such as softmax, reads two numbers of each and writes one.
+        operations += [memory(received_bytes, moves), memory(3 * score_bytes, score_kernels)]
     hidden_bytes = w * tokens_per_expert * experts * model.expert_width / sharers
     activation = _activation_passes(model.gated, hidden_bytes, software.compiled)
     passes.add(activation, is_recomputed="moe_act" in software.recomputed)
@@ -291,10 +298,11 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
 
 def _attention_passes(model: ModelShape, tokens: float, share: Share, software: Software) -> Passes:
     """Return the kernels of attention between its projections: fused, or two products and the kernels on its scores."""
-    heads = model.heads / share.tensor / (share.context if share.by_heads else 1)
+    # A worker has c-th of the heads for the whole sequence, or all heads for the queries of a c-th of the sequence.
+    head_sharers = share.context if share.by_heads else 1
+    heads = model.heads / share.tensor / head_sharers
     head_width = model.scores_width / model.heads
-    # Queries of a sequence on the worker; by heads, a worker has the whole sequence for a part of the heads.
-    queries = tokens / share.sequences * (share.context if share.by_heads else 1)
+    queries = tokens / share.sequences * head_sharers  # of a sequence on the worker
     keys = float(model.sequence)
     if software.attention != "eager":
         shape = (share.sequences, heads, queries, keys, head_width)
@@ -306,34 +314,32 @@ def _attention_passes(model: ModelShape, tokens: float, share: Share, software: 
     values_product = product(queries, head_width, keys, precision, w, groups)
     score_bytes = SCORE_BYTES * (groups * queries * keys)
     return Passes(
-        [scores_product, values_product, memory(score_bytes / 3, 3)],
-        [*[scores_product] * 2, *[values_product] * 2, memory(2 * score_bytes / 4, 4)],
+        forward=[scores_product, values_product, elementwise(score_bytes, 3)],
+        # Each product has two gradients.
+        backward=[scores_product, scores_product, values_product, values_product, elementwise(2 * score_bytes, 4)],
     )
 
 
 def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software: Software, dense: bool) -> Passes:
     """Return the kernels of a layer that the memory's bandwidth limits: norms, sums, rotations, activations.
 
-    Tensor parallelism splits norms and sums by tokens. The factors of bytes are numbers read and written per element.
+    Tensor parallelism splits norms and sums by tokens.
     """
-    passes = Passes([], [])
     w, t = bytes_per_number(share.precision), share.tensor
     width_bytes = w * tokens * model.width / t
     norms = max(model.norms_per_layer, 2)  # norms without parameters take time, too
-    if software.compiled:
-        passes.forward.extend([memory(4 * width_bytes)] * norms)
-        passes.backward.extend([memory(4 * width_bytes)] * norms)
-    else:
-        passes.forward.extend([memory(2 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
-        passes.backward.extend([memory(5 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
+    if software.compiled:  # each norm is joined with the sum before it
+        passes = _memory_passes(width_bytes, forward=[4] * norms, backward=[4] * norms)
+    else:  # norms, and two sums with the residual
+        passes = _memory_passes(width_bytes, forward=[2] * norms + [3, 3], backward=[5] * norms + [3, 3])
     if "layernorm" in software.recomputed:
-        passes.backward.extend([memory(2 * width_bytes)] * norms)
+        passes.add(_memory_passes(width_bytes, forward=[], backward=[2] * norms))
     heads_bytes = w * tokens * (model.query_width + model.key_width) / t  # of queries and keys
     if not model.position_embedding:  # rotary positions
         rotation = memory(2 * heads_bytes, 1 if software.compiled else 5)
         passes.add(Passes([rotation], [rotation]))
     if model.head_norms:
-        passes.add(Passes([memory(2 * heads_bytes)], [memory(5 * heads_bytes)]))
+        passes.add(_memory_passes(heads_bytes, forward=[2], backward=[5]))
     if not software.compiled:  # gradients of queries, keys and values are joined
         passes.backward.append(memory(2 * (heads_bytes + w * tokens * model.key_width / t)))
     if dense:
@@ -346,13 +352,18 @@ def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software
     return passes
 
 
+def _memory_passes(nbytes: float, forward: list[int], backward: list[int]) -> Passes:
+    """Return a kernel for each count of how often it reads or writes tensors of ``nbytes``; see the module's table."""
+    return Passes([memory(count * nbytes) for count in forward], [memory(count * nbytes) for count in backward])
+
+
 def _activation_passes(gated: bool, hidden_bytes: float, compiled: bool) -> Passes:
-    """Return the kernels of an MLP's activation function on ``hidden_bytes`` of hidden numbers."""
+    """Return the kernels of an MLP's activation function, and of the product with its gate, on the hidden numbers."""
     if not gated:
-        return Passes([memory(2 * hidden_bytes)], [memory(3 * hidden_bytes)])
-    if compiled:
-        return Passes([memory(3 * hidden_bytes)], [memory(5 * hidden_bytes)])
-    return Passes([memory(2 * hidden_bytes), memory(3 * hidden_bytes)], [memory(3 * hidden_bytes)] * 3)
+        return _memory_passes(hidden_bytes, forward=[2], backward=[3])
+    if compiled:  # activation and product are one kernel
+        return _memory_passes(hidden_bytes, forward=[3], backward=[5])
+    return _memory_passes(hidden_bytes, forward=[2, 3], backward=[3, 3, 3])
 
 
 def end_operations(model: ModelShape, share: Share, software: Software) -> Passes:
@@ -361,15 +372,16 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     w, vocabulary = bytes_per_number(share.precision), model.vocabulary / share.tensor
     width_bytes = w * tokens * model.width
     table_bytes = w * vocabulary * model.width
+    # The embedding copies rows of its table; the norm is split by tokens, and passes the bytes of those of layers.
     passes = Passes([memory(2 * width_bytes), memory(2 * width_bytes / share.tensor)], [])
-    if software.adapters is None:  # the embedding has a gradient
+    if software.adapters is None:  # the embedding has a gradient: a table that is filled, and rows that are added to it
         passes.backward.append(memory(width_bytes + 2 * table_bytes, 2))
     passes.backward.append(memory(5 * width_bytes / share.tensor))
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
     logit_bytes = software.loss_bytes * tokens * vocabulary
-    kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3  # of each pass
-    loss = memory(logit_bytes / 2 / kernels, kernels)  # half of the bytes in each pass
+    # Half of the bytes in each pass.
+    loss = elementwise(logit_bytes / 2, kernels=1 if software.loss_bytes == FUSED_LOSS_BYTES else 3)
     passes.add(Passes([loss], [loss]))
     return passes
 
@@ -421,11 +433,11 @@ class Work(NamedTuple):
         stages: K, pipeline stages, over which layers and ends are spread evenly.
         parameters: number of parameters on the worker.
         updated: number of parameters that the worker updates.
-        recomputed: number of layers with experts, and of dense ones (of a model without experts: all and 0), whose
-            forward pass the backward pass runs again, over all stages.
+        recomputed: numbers of layers over all stages whose forward pass the backward pass runs again: of layers with
+            experts, and of dense ones. A model without experts counts its layers as the first kind.
         sharded: whether weights are gathered before their use.
-        offloaded: numbers of layers whose activations move to the host's memory and back, likewise.
-        offload_s: seconds in which the activations of a layer move to the host.
+        offloaded: numbers of layers of both kinds whose activations move to the host's memory and back.
+        offload_s: seconds in which the activations of one layer move to the host, or back.
     """
 
     share: Share
@@ -444,7 +456,7 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
 
     The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (sharded weights,
     sums of gradients), ``update``, ``offloading``, in which the device waits for activations on their way to and from
-    the host's memory, and ``launches``, in which it waits for the host's processor.
+    the host's memory, and ``launches``, in which it waits for the host's processor to launch layers and ends.
     """
     times = micro_batch(model, work.share, software, hardware)
     layer_counts = model.layers - model.dense_layers, model.dense_layers
@@ -453,11 +465,14 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     recomputation = _seconds_of_layers(work.recomputed, times.forward, times.dense_forward)
 
     shard_bytes = SHARD_COPY_BYTES * work.micro_batches * work.parameters if work.sharded else 0.0
+    # A sum of gradients reads two numbers and writes one.
     sum_bytes = 3 * bytes_per_number(work.share.precision) * (work.micro_batches - 1) * work.parameters
-    copies = operations_s([memory(shard_bytes + sum_bytes, 1 if shard_bytes + sum_bytes else 0)], hardware)
-    update = operations_s([memory(software.update_bytes * work.updated)], hardware)
+    copy_bytes = shard_bytes + sum_bytes
+    copies = operations_s([memory(copy_bytes)] if copy_bytes else [], hardware)
+    update = operations_s([memory(software.equivalent_update_bytes * work.updated)], hardware)
 
     offloaded_layers, offloaded_dense_layers = work.offloaded
+    # Both passes of a layer hide as many seconds of its move as they take.
     layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in (times.forward, times.backward))
     dense_passes = (times.dense_forward, times.dense_backward)
     dense_layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in dense_passes)

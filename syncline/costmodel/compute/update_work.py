@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.operations import Operation, memory, product, update_s
+from syncline.costmodel.compute.operations import Operation, eager_update_s, elementwise, memory, product
 from syncline.costmodel.compute.tensors import TensorShape, largest_divisor
 from syncline.errors import SpecError, one_of
 
@@ -82,28 +82,39 @@ class UpdateWork:
         return UpdateWork(*(tuple(map(change, part)) for part in self.parts))
 
     def every(self, steps: float) -> UpdateWork:
-        """Return the work per step if the update is done once in so many steps."""
+        """Return the work per step if the update is done once in so many steps: mean, thus fractional, numbers."""
         return self._with_each(lambda operation: operation._replace(kernels=operation.kernels / steps))
 
     def implemented(self, kernels: UpdateKernels) -> UpdateWork:
-        """Return the work of the update by another implementation, with faster kernels."""
+        """Return the work of this eager update by another implementation (`UpdateKernels`)."""
         if kernels == "eager":
             return self
-        work = self._with_each(lambda operation: _with_tensor_cores(operation, kernels))
+
+        def replaced(operation: Operation) -> Operation:
+            """Return a product in TF32; if optimised, also a QR decomposition by Cholesky."""
+            if operation.kind == "product":
+                return operation._replace(precision="tf32")
+            by_cholesky = operation.kind == "qr" and kernels == "optimised"
+            return operation._replace(kind="cholesky") if by_cholesky else operation
+
+        work = self._with_each(replaced)
         if kernels == "tf32":
             return work
-        products = [operation for operation in self.iterations if operation.kind == "product"]
-        bf16_products = [
-            operation._replace(precision="bf16", nbytes=operation.nbytes / 2)  # instead of fp32
-            for operation in products
-        ]
-        return replace(work, iterations=tuple(bf16_products))
+        # Only the products of the iterations are left: they include the sums, which were kernels of their own.
+        bf16_products = tuple(
+            operation._replace(precision="bf16", nbytes=operation.nbytes / 2)  # half of fp32's
+            for operation in self.iterations
+            if operation.kind == "product"
+        )
+        return replace(work, iterations=bf16_products)
 
-    def flops(self, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
+    def flops(self, renewal_period: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
         """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
 
+        Messages are not counted: packing them takes elementwise operations, which count as free.
+
         Args:
-            frequency: number of steps between renewals, over which the work of a renewal is spread; None without.
+            renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
             decomposition_rate: FLOP/s of decompositions over those of products.
         """
         if not decomposition_rate > 0:
@@ -115,34 +126,26 @@ class UpdateWork:
             counted = [operation for operation in operations if operation.kind in rates]
             return sum(operation.kernels * operation.flops / rates[operation.kind] for operation in counted)
 
-        renewal_flops = 0.0 if frequency is None else counted_flops(self.renewal) / frequency
+        renewal_flops = 0.0 if renewal_period is None else counted_flops(self.renewal) / renewal_period
         return counted_flops(self.step + self.iterations) + renewal_flops
 
-    def seconds(self, hardware: Hardware, frequency: float | None, updating: Updating = EAGER) -> float:
+    def seconds(self, hardware: Hardware, renewal_period: float | None, updating: Updating = EAGER) -> float:
         """Return the seconds of the update per step, by its kernels if their rates are known, else by FLOPs.
 
         Args:
             hardware: hardware; without known kernels it runs products at its peak times its mfu.
-            frequency: number of steps between renewals, over which the work of a renewal is spread; None without.
+            renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
             updating: implementation of the update, and whether to include its messages.
         """
         if hardware.kernels is None or hardware.kernels.updates is None:
-            return self.flops(frequency) / (hardware.peak_flops * hardware.mfu)
+            return self.flops(renewal_period) / (hardware.peak_flops * hardware.mfu)
         work = self.implemented(updating.kernels)
         every_step = work.step + work.iterations + (work.messages if updating.with_messages else ())
-        usual_s = update_s(every_step, hardware)
-        if frequency is None or not work.renewal:
+        usual_s = eager_update_s(every_step, hardware)
+        if renewal_period is None or not work.renewal:
             return usual_s
-        with_renewal_s = update_s(every_step + work.renewal, hardware)
-        return usual_s + (with_renewal_s - usual_s) / frequency
-
-
-def _with_tensor_cores(operation: Operation, kernels: UpdateKernels) -> Operation:
-    """Return a product in TF32, and, unless all else is eager, a QR decomposition by Cholesky."""
-    if operation.kind == "product":
-        return operation._replace(precision="tf32")
-    is_replaced = operation.kind == "qr" and kernels == "optimised"
-    return operation._replace(kind="cholesky") if is_replaced else operation
+        with_renewal_s = eager_update_s(every_step + work.renewal, hardware)
+        return usual_s + (with_renewal_s - usual_s) / renewal_period
 
 
 class ElementwiseWork(NamedTuple):
@@ -184,27 +187,31 @@ DECAY = ElementwiseWork(foreach_bytes=8)
 ADAM = ElementwiseWork(foreach_bytes=80)
 """Adam's moments and its division."""
 
-LEAST_DIFFERENCE = 0.2
-"""Smallest difference of an update from that of Adam that counts, over the latter; smaller ones are within the error.
+LEAST_RELATIVE_DIFFERENCE = 0.2
+"""Smallest difference of an update's seconds from Adam's, over Adam's, that counts; less is within the model's error.
 
-On H100 and H200, MT-DAO's update takes 0.98 to 1.06 of Adam's, and by its kernels 1.13."""
+On H100 and H200, MT-DAO's update takes 0.98 to 1.06 of Adam's seconds; computed from its kernels, 1.13 of them."""
 
 
 def above_adam_s(
-    work: UpdateWork, tensors: Sequence[TensorShape], hardware: Hardware, frequency: float | None, updating: Updating
+    work: UpdateWork,
+    tensors: Sequence[TensorShape],
+    hardware: Hardware,
+    renewal_period: float | None,
+    updating: Updating,
 ) -> float:
-    """Return the seconds per step that an update adds to a step, which includes Adam's elementwise update; at least 0.
+    """Return the seconds per step of an update beyond Adam's, which a step's time includes; 0 if about Adam's or less.
 
     Args:
         work: the update.
         tensors: the parameters.
         hardware: hardware that runs the update.
-        frequency: number of steps between renewals; None without renewals.
+        renewal_period: steps between renewals of bases; None without renewals.
         updating: implementation of the update, and whether to include its messages.
     """
-    seconds = work.seconds(hardware, frequency, updating)
-    adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, frequency=None)
-    return seconds - adam_s if seconds > (1 + LEAST_DIFFERENCE) * adam_s else 0.0
+    seconds = work.seconds(hardware, renewal_period, updating)
+    adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, renewal_period=None)
+    return seconds - adam_s if seconds > (1 + LEAST_RELATIVE_DIFFERENCE) * adam_s else 0.0
 
 
 BLOCK_VIEWS = 27
@@ -219,23 +226,28 @@ def largest_numbers(numbers: float, count: float = 1.0) -> Operation:
 def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis: bool) -> tuple[Operation, ...]:
     """Return the kernels that pack the k largest coefficients of each block of tensors, and join received blocks.
 
+    The bytes of elementwise kernels here and below are counts of the operands and results of this package's methods.
+
     Args:
         tensors: the tensors.
         k: number of coefficients of a block.
         chunk: largest length of a block along each dimension.
-        has_basis: whether blocks are multiplied with a basis along each dimension: to it, back, and back again.
+        has_basis: whether blocks are multiplied with a basis along each dimension: three times, once to transform what
+            is sent, and to transform back what is sent and what is received.
     """
     operations: list[Operation] = []
     for shape, count in Counter(tensor.shape for tensor in tensors).items():
         block_sides = [largest_divisor(length, chunk) for length in shape] or [1]
         elements, block_elements = math.prod(shape), math.prod(block_sides)
-        for side in block_sides if has_basis else ():
-            other_side = block_elements // side if len(shape) > 1 else 1  # vectors are multiplied in one product
-            blocks = elements / other_side / side
-            operations.append(product(other_side, side, side, "fp32", FP32_BYTES, blocks, count=3 * count))
+        if has_basis:
+            for side in block_sides:
+                # (other side, side) (side, side) of each block; the blocks of a vector are rows of one product.
+                other_side = block_elements // side if len(shape) > 1 else 1
+                blocks = elements / other_side / side
+                operations.append(product(other_side, side, side, "fp32", FP32_BYTES, groups=blocks, count=3 * count))
         operations += [largest_numbers(elements, count), Operation("view", kernels=BLOCK_VIEWS * count)]
-        bytes_per_element = 77 + 170 * min(k / block_elements, 1.0)  # of 19 elementwise kernels together
-        operations.append(memory(bytes_per_element * elements / 19, 19 * count))
+        sent_part = min(k / block_elements, 1.0)
+        operations.append(elementwise((77 + 170 * sent_part) * elements, kernels=19, count=count))
     return tuple(operations)
 
 
@@ -254,8 +266,9 @@ def fp32_product(m: float, n: float, k: float, count: float = 1.0) -> Operation:
 
 
 def qr(rows: float, columns: float, count: float = 1.0) -> Operation:
-    """Return ``count`` QR decompositions of fp32 matrices with their orthogonal factors."""
-    return Operation("qr", (rows, columns, 1.0), "fp32", 2 * FP32_BYTES * rows * columns, kernels=count)
+    """Return ``count`` kernels that each decompose one fp32 matrix; they read it and write its orthogonal factor."""
+    matrices = 1.0
+    return Operation("qr", (rows, columns, matrices), "fp32", 2 * FP32_BYTES * rows * columns, kernels=count)
 
 
 def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -269,15 +282,14 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     """
     step: list[Operation] = []
     iterations: list[Operation] = []
-    for d, long, count in shapes_of(tensors):
-        matrix_bytes, square_bytes = FP32_BYTES * d * long, FP32_BYTES * d * d
-        # ``memory(x / n, n count)`` are n elementwise kernels per matrix that move x bytes together.
-        step.append(memory(5 * matrix_bytes / 4, 4 * count))  # norm, division, and the scale at the end
+    for d, D, count in shapes_of(tensors):
+        matrix_bytes, square_bytes = FP32_BYTES * d * D, FP32_BYTES * d * d
+        step.append(elementwise(5 * matrix_bytes, 4, count))  # norm, division, and the scale at the end
         repetitions = NEWTON_SCHULZ_STEPS * count
-        for m, n, k in ((d, d, long), (d, d, d), (d, long, d)):  # X X^T, A^2, and the product with X
+        for m, n, k in ((d, d, D), (d, d, d), (d, D, d)):  # X X^T, A^2, and the product with X
             iterations.append(fp32_product(m, n, k, repetitions))
-        iterations.append(memory(5 * matrix_bytes / 2, 2 * repetitions))
-        iterations.append(memory(7 * square_bytes / 3, 3 * repetitions))
+        iterations.append(elementwise(5 * matrix_bytes, 2, repetitions))  # the sum of a X and the product
+        iterations.append(elementwise(7 * square_bytes, 3, repetitions))  # b A + c A^2
     return UpdateWork(tuple(step), iterations=tuple(iterations))
 
 
@@ -299,16 +311,14 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
         fp32_product(columns, rank, rows),
         fp32_product(rows, columns, rank, products - 2),
         qr(rows, rank),
-        # ``memory(x / n, n)`` are n elementwise kernels that read and write x bytes together.
-        memory(7 * left_bytes / 11, 11),  # the test for zero, and the signs of P
-        memory(11 * right_bytes / 7, 7),  # the norms of the columns of R, and Q
+        elementwise(7 * left_bytes, kernels=11),  # the test for zero, and the signs of P
+        elementwise(11 * right_bytes, kernels=7),  # the norms of the columns of R, and Q
     ]
     return UpdateWork(tuple(operations))
 
 
-def times(work: UpdateWork, count: float) -> UpdateWork:
-    """Return the work of ``count`` equal updates in one step."""
-    # Once in ``1 / count`` steps is ``count`` times in each step.
+def repeated(work: UpdateWork, count: float) -> UpdateWork:
+    """Return the work of ``count`` equal updates in one step, which is one in each ``1 / count`` steps."""
     return work.every(1 / count)
 
 
@@ -355,15 +365,15 @@ def rotation_work(
     more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
     a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. With a
     rotated momentum a step needs one rotation less, and each renewal rotates the momentum from the old to the new
-    bases. The elementwise operations are those of Adam in both coordinates, and of the order of a basis.
+    bases. The elementwise operations are those of Adam in both coordinates, and those that sort the basis vectors.
 
     Args:
         rows: m.
         columns: n.
         source: ``1st``, ``2nd`` or ``gradient``.
         geometry: ``unilateral`` or ``bilateral``.
-        estimate: ``power`` or ``exact``.
-        momentum: ``original`` or ``rotated``.
+        estimate: bases from one ``power`` iteration, or from an ``exact`` decomposition into eigenvectors.
+        momentum: whether the momentum is kept in the ``original`` or in the ``rotated`` coordinates.
 
     >>> rotation_work(2, 2, "1st", "unilateral").flops(None)  # three products of 2 x 2 matrices
     48.0
@@ -376,8 +386,7 @@ def rotation_work(
         if value not in choices:
             raise SpecError(name, value, one_of(choices, value))
     matrix_bytes = FP32_BYTES * rows * columns
-    # ``memory(x / n, n)`` are n elementwise kernels that read and write x bytes together.
-    step, renewal = [memory(20 * matrix_bytes / 8, 8)], []  # Adam's moments, and its division
+    step, renewal = [elementwise(20 * matrix_bytes, kernels=8)], []  # Adam's moments, and its division
     if momentum == "rotated":
         renewal.append(memory(2 * matrix_bytes))
     for d in rotated_sides(rows, columns, geometry):
@@ -394,10 +403,10 @@ def rotation_work(
             renewal.append(fp32_product(rows, columns, d, 2))
         if estimate == "power":
             renewal += [fp32_product(d, d, d, 2), qr(d, d)]
-            renewal += [memory(21 * basis_bytes / 17, 17), memory(3 * matrix_bytes, 2)]
+            renewal += [elementwise(21 * basis_bytes, kernels=17), memory(3 * matrix_bytes, 2)]
         else:
             renewal += [fp32_product(d, d, d), Operation("eigh", (d, 1.0), "fp32", 2 * basis_bytes)]
-            renewal.append(memory(19 * basis_bytes / 12, 12))
+            renewal.append(elementwise(19 * basis_bytes, kernels=12))
     return UpdateWork(tuple(step), tuple(renewal))
 
 
@@ -405,7 +414,7 @@ def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order:
     """Return the steps between renewals of bases at each pipeline stage, fewer at stages with larger gradient delays.
 
     A stage with a delay of tau updates has ``floor(base (mid + 1) / w)`` steps, with ``mid = floor(P / 2) - 1`` for P
-    stages and ``w = tau + 1 if tau > mid, else tau``. For an even P with delays P - 1 to 0 there are as many renewals
+    stages and ``w = tau + 1 if tau > mid else tau``. For an even P with delays P - 1 to 0 there are as many renewals
     in all as with ``base`` at every stage, apart from rounding. A stage without delay (with ``reversed_order``, the one
     with the largest delay) never renews its first basis (None). If all delays are equal, every stage has ``base``.
 
@@ -429,10 +438,10 @@ def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order:
     mid = len(delays) // 2 - 1
     intervals: list[int | None] = []
     for delay in delays:
-        # Reversed, the largest delay takes the place of the smallest, and so on.
+        # Reversed, the largest delay changes places with the smallest, and so on.
         tau = max(delays) + min(delays) - delay if reversed_order else delay
-        weight = tau + 1 if tau > mid else tau  # the interval is inversely proportional
-        if weight == 0:  # the interval never ends
+        weight = tau + 1 if tau > mid else tau
+        if weight == 0:  # the stage never renews its bases
             intervals.append(None)
         else:
             intervals.append(max(1, base * (mid + 1) // weight))

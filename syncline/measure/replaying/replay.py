@@ -22,7 +22,7 @@ from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.collectives.prices import collective_prices, group_algorithm
 from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
-from syncline.costmodel.compute.operations import Operation, operation_s
+from syncline.costmodel.compute.operations import Operation, kernel_s
 from syncline.costmodel.network.link import among, topology
 from syncline.errors import SpecError, one_of
 from syncline.measure.recording.record import (
@@ -130,7 +130,7 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
         else:
             (attention_kernel, _, _), *_ = kernels.attention  # the name of the first, which is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
-            seconds += operation_s(operation, hardware, attention_kernel)
+            seconds += kernel_s(operation, hardware, attention_kernel)
     if kernels is None:
         return seconds
     return max(seconds, len(operations) * kernels.dispatch_s)

@@ -79,7 +79,7 @@ def reformed_goodput(
     """
     if not has_closed_form(failures) or checkpoints.lag_s or failures.min_workers > 1:
         return None
-    mtbf_s = group.lost_mtbf_s
+    mtbf_s = group.total_loss_mtbf_s
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s = 0.0 if interval_s is None else checkpoints.stop_s
     interval_s = work_s if interval_s is None else interval_s

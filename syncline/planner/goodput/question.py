@@ -275,10 +275,9 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
     rates = [] if failures is None else [(rate.mtbf_s, rate.per) for rate in failures.failure_rates()]
     gpu_mtbfs_s = {}
     for name, published in FAILURE_RATES.items():
-        node_mtbf_s = group_mtbf_s(published.rates, published.node, published.node)
-        gpu_mtbfs_s[name] = (
-            published.node * node_mtbf_s
-        )  # a node of n GPUs, which stop together, fails n times as often
+        node_gpus = published.node_accelerators
+        node_mtbf_s = group_mtbf_s(published.rates, node_gpus, node_gpus)
+        gpu_mtbfs_s[name] = node_gpus * node_mtbf_s  # a node of n GPUs, which stop together, fails n times as often
     for name, published in FAILURE_RATES.items():
         if rates == [(rate.mtbf_s, rate.per) for rate in published.rates]:
             others = [other_name for other_name in gpu_mtbfs_s if other_name != name]

@@ -45,7 +45,7 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
         sites: number of sites, which have equal numbers of workers.
         rng: random generator of the draws.
     """
-    workers_of_unit, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
+    workers_of_unit, units = rate.unit_workers(workers, node, sites), rate.units(workers, node, sites)
     # The seconds to a failure have a Weibull distribution of this scale and shape.
     first_failures_s = rate.scale_s * rng.weibull(rate.shape, units)
     # Next failure of each unit, as a heap; equal times are in the order of the units' numbers.

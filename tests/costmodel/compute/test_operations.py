@@ -12,7 +12,7 @@ import pytest
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape
 from syncline.costmodel.compute.kernel_rates import AttentionKind
-from syncline.costmodel.compute.operations import Operation, memory, operation_s, operations_s, product
+from syncline.costmodel.compute.operations import Operation, kernel_s, memory, operations_s, product
 from syncline.costmodel.compute.transformer_operations import (
     Module,
     Share,
@@ -86,22 +86,22 @@ def test_experts_process_the_routed_tokens() -> None:
 
 def test_a_kernel_is_bounded_by_its_limits() -> None:
     big = product(16384, 16384, 16384, "bf16", 2)
-    rate = big.flops / operation_s(big, H100)
+    rate = big.flops / kernel_s(big, H100)
     assert 0.70 * H100.peak_flops < rate < 0.75 * H100.peak_flops
     thin = product(1, 16384, 16384, "bf16", 2)  # reads the matrix once
-    assert thin.nbytes / operation_s(thin, H100) < H100.memory_bytes_per_s
-    assert operation_s(memory(0.0), H100) == H100.kernels.floor_s
-    halved = operation_s(big, replace(H100, power_w=H100.kernels.power_w / 2))
-    assert halved == pytest.approx(2 * operation_s(big, H100), rel=1e-3)
-    eighth = operation_s(product(16384, 16384, 16384, "fp8", 1), H100)
-    assert eighth < operation_s(big, H100) < operation_s(product(16384, 16384, 16384, "tf32", 4), H100)
+    assert thin.nbytes / kernel_s(thin, H100) < H100.memory_bytes_per_s
+    assert kernel_s(memory(0.0), H100) == H100.kernels.floor_s
+    halved = kernel_s(big, replace(H100, power_w=H100.kernels.power_w / 2))
+    assert halved == pytest.approx(2 * kernel_s(big, H100), rel=1e-3)
+    eighth = kernel_s(product(16384, 16384, 16384, "fp8", 1), H100)
+    assert eighth < kernel_s(big, H100) < kernel_s(product(16384, 16384, 16384, "tf32", 4), H100)
 
 
 def test_a_format_or_attention_that_the_gpu_lacks_is_refused() -> None:
     with pytest.raises(SpecError, match="got 'nvfp4'; expected one of 'bf16', 'fp16', 'fp32', 'fp8', 'tf32'"):
-        operation_s(product(8, 8, 8, "nvfp4", 1), H100)
+        kernel_s(product(8, 8, 8, "nvfp4", 1), H100)
     with pytest.raises(SpecError, match="expected one of 'cudnn', 'eager'"):
-        operation_s(Operation("attention", (1, 8, 128, 128, 64)), HARDWARE["b200"], "flash-1")
+        kernel_s(Operation("attention", (1, 8, 128, 128, 64)), HARDWARE["b200"], "flash-1")
 
 
 def test_the_host_limits_many_small_kernels() -> None:
@@ -225,7 +225,7 @@ def test_products_that_this_project_measured() -> None:
     rows = json.loads((RESULTS / "gpu" / "nvidia-h100-80gb-hbm3-shapes.json").read_text())["parts"]["shapes"]["rows"]
     for precision, width in (("bf16", 2), ("fp8", 1), ("tf32", 4)):
         errors = [
-            operation_s(product(*row["shape"], precision, width), H100) / row["median_s"] - 1
+            kernel_s(product(*row["shape"], precision, width), H100) / row["median_s"] - 1
             for row in rows
             if len(row.get("shape", ())) == 3 and row.get("precision") == precision and "flops" in row
         ]
@@ -245,6 +245,6 @@ def test_attention_that_this_project_measured(kind: str, which: str) -> None:
             name = "attention" if which == "forward" else "attention backward"
             operation = Operation(name, (batch, heads, sequence, sequence, head), causal=True)  # type: ignore[arg-type]
             assert operation.flops == pytest.approx(row["flops"])
-            errors.append(operation_s(operation, H100, kind) / row["median_s"] - 1)
+            errors.append(kernel_s(operation, H100, kind) / row["median_s"] - 1)
     assert len(errors) == 12
     assert np.median(np.abs(errors)) < 0.12
