@@ -72,12 +72,9 @@ def test_rates_add_up_over_what_fails() -> None:
 def test_published_rates_are_what_their_sources_say() -> None:
     # 419 in 54 days on 16,384 GPUs: one in 3.1 h; of RSC-1 Kokolis et al. project 1.8 h and, on 131,072 GPUs, 0.23 h
     assert group_mtbf_s(FAILURE_RATES["llama-3"].rates, 16_384) == pytest.approx(54 * 24 * 3600 / 419)
-    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 16_384, node_workers=8) / 3600 == pytest.approx(
-        1.8, abs=0.05
-    )
-    assert group_mtbf_s(FAILURE_RATES["meta-rsc-1"].rates, 131_072, node_workers=8) / 3600 == pytest.approx(
-        0.23, abs=0.006
-    )
+    rates = FAILURE_RATES["meta-rsc-1"].rates
+    assert group_mtbf_s(rates, 16_384, node_workers=8) / 3600 == pytest.approx(1.8, abs=0.05)
+    assert group_mtbf_s(rates, 131_072, node_workers=8) / 3600 == pytest.approx(0.23, abs=0.006)
 
 
 @given(

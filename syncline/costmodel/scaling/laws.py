@@ -198,11 +198,11 @@ class LossFit:
 
     Args:
         name: name of the fit.
-        methods: names of the methods in this package.
+        methods: methods whose losses the fit predicts, by their names in this package.
         family: name of a set of comparable losses: those of one paper, data set and tokeniser.
         law: law of the loss.
         seen_ranges: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``,
-            ``replicas``, ``period``, ``batch_over_best``.
+            ``replicas``, ``period``, and ``batch_over_best``, the batch over the best one.
         within: uncertainty of predictions inside all these ranges.
         drifts: error of the loss outside the range, by quantity. Outside the range of a quantity without a drift, a
             prediction has no bounds.
@@ -230,6 +230,20 @@ class LossFit:
         return None if isinstance(self.law, AdditiveLaw) else TOKENS_RATIO
 
 
-def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
-    """Return the logarithms of the lower and the upper factor of an uncertainty per e-fold after ``folds`` e-folds."""
-    return float(np.log(uncertainty.low)) * folds, float(np.log(uncertainty.high)) * folds
+def log_bounds(uncertainty: Uncertainty, e_folds: float) -> tuple[float, float]:
+    """Return the logarithms of the lower and the upper error factor at a distance, from an uncertainty per e-fold."""
+    return float(np.log(uncertainty.low)) * e_folds, float(np.log(uncertainty.high)) * e_folds
+
+
+def joint_bound(value: float, error_logs: Sequence[float | None], sign: int) -> float | None:
+    """Return a bound of a value with several independent errors; the logarithms of their factors add in quadrature.
+
+    Args:
+        value: the estimate.
+        error_logs: logarithm of each error's factor; with None, an error that nobody measured, there is no bound.
+        sign: -1 for the lower bound, 1 for the upper one.
+    """
+    measured_logs = [log for log in error_logs if log is not None]
+    if len(measured_logs) < len(error_logs):
+        return None
+    return value * float(np.exp(sign * np.hypot.reduce(measured_logs)))

@@ -73,10 +73,10 @@ class MeasuredEnd:
     basis: str
 
     def ratio(self, setting: Setting, exponents: Mapping[str, float]) -> float:
-        """Return the smallest ratio of losses that the measurements support.
+        """Return the smallest ratio of losses that the measurements support: that of the largest measured models.
 
         Between measured settings the ratio is interpolated, all in logarithms. Above the largest measured number of
-        replicas or period the ratio grows by the law's exponents; below the smallest it stays constant.
+        replicas or period the ratio grows by the law's exponents (never falls); below the smallest it stays constant.
 
         Args:
             setting: number of ``replicas`` and ``period``.
@@ -155,17 +155,17 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
         family: family of the losses.
         method: name of the method.
         largest: largest number of parameters.
-        capped: whether the measured end limits the gain.
+        capped: whether the measured end (the ratios at the largest of these models) limits the gain.
     """
     ratios = measured_ratios(family, method, largest)
     losses = [measured.row for measured in ratios]
     # A size with one value in all losses has no exponent.
     names = [name for name in VARIED if len({row.setting[name] for row in losses}) > 1]
-    base = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
+    ddp_losses = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
     return RatioCurve(
-        power_law_of(losses, names),
-        power_law_of([row for row in base if row.parameters <= largest], ["parameters"]),
-        end_of(ratios) if capped else None,
+        law=power_law_of(losses, names),
+        base=power_law_of([row for row in ddp_losses if row.parameters <= largest], ["parameters"]),
+        end=end_of(ratios) if capped else None,
     )
 
 
@@ -174,11 +174,11 @@ class GrownError(NamedTuple):
 
     Attributes:
         error: logarithm of the predicted over the measured ratio.
-        folds: e-folds of parameters from the largest model of the fit.
+        e_folds: logarithm of the model's parameters over those of the largest model of the fit.
     """
 
     error: float
-    folds: float
+    e_folds: float
 
 
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
@@ -190,12 +190,13 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
     for family, method in CURVES:
         ratios = measured_ratios(family, method, largest)
         sizes = sorted({measured.row.parameters for measured in ratios})
-        for size in sizes[LEAST_SIZES - 1 : -1]:  # largest size of a fit, which leaves a larger one to predict
-            curve = fitted_curve(family, method, largest=size, capped=capped)
+        # Each fit is of at least so many sizes, and leaves a larger one to predict.
+        for fitted_size in sizes[LEAST_SIZES - 1 : -1]:
+            curve = fitted_curve(family, method, largest=fitted_size, capped=capped)
             for row, ratio in ratios:
-                if row.parameters > size:
+                if row.parameters > fitted_size:
                     error = float(np.log(curve.ratio(row.setting) / ratio))
-                    errors.append(GrownError(error, folds=float(np.log(row.parameters / size))))
+                    errors.append(GrownError(error, e_folds=float(np.log(row.parameters / fitted_size))))
     return errors
 
 
@@ -203,12 +204,13 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
 def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
     """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit's largest model.
 
+    Its errors, and the arguments, are those of `grown_errors`.
+
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"
     '0.992 to 1.001, 101 ratios'
     """
     errors = grown_errors(largest, capped)
-    relative_errors = [np.expm1(grown.error / np.sqrt(grown.folds)) for grown in errors]
-    return uncertainty_of(
-        relative_errors, f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance"
-    )
+    errors_per_root = [np.expm1(grown.error / np.sqrt(grown.e_folds)) for grown in errors]
+    basis = f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance"
+    return uncertainty_of(errors_per_root, basis)

@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.scaling.laws import TOKENS_RATIO, AdditiveLaw, Drift, LossFit, PowerLaw, SeenRange, log_bounds
-from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
+from syncline.costmodel.scaling.laws import (
+    TOKENS_RATIO,
+    AdditiveLaw,
+    Drift,
+    LossFit,
+    PowerLaw,
+    SeenRange,
+    joint_bound,
+    log_bounds,
+)
+from syncline.costmodel.scaling.measured_end import measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
 
@@ -52,9 +61,8 @@ class TrainingAtScale:
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or TOKENS_RATIO)
         if period is None:
-            period = 1.0  # data parallelism averages each step
-            if "period" in fit.seen_ranges:
-                period = fit.seen_ranges["period"].low
+            # The shortest period of the fit's data; data parallelism averages each step.
+            period = fit.seen_ranges["period"].low if "period" in fit.seen_ranges else 1.0
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
@@ -80,7 +88,7 @@ class FieldOutside(NamedTuple):
         value: its value.
         low: lower end of the range.
         high: upper end of the range.
-        factor: factor by which the value is outside: above 1, or below 1 if the value is too small.
+        factor: the value over the nearer end of the range: below 1 if the value is too small, else above 1.
         basis: measurements of the loss outside the range; None if there are none.
     """
 
@@ -102,7 +110,7 @@ class PredictedLoss:
         high: upper bound; None without bounds.
         basis: measurements that support the bounds.
         fit: the fit.
-        training: the training, with tokens and period.
+        training: the training; tokens and period are those of the fit where none were given.
         beyond: quantities whose values are outside the range of the fit.
         gain_limit: measurements that limit the gain over data parallelism; None if the law's gain is less.
     """
@@ -153,6 +161,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     """Return the loss of a training, predicted by a published fit.
 
     Args:
+        training: the training.
         fit: name of the fit; None means the first fit that covers the method.
         extrapolate: whether to predict outside the range of the fit, with a mark.
 
@@ -165,16 +174,18 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     variables = complete.range_variables(used_fit)
     outside_ranges: dict[str, SeenRange] = {}
     for name, seen_range in used_fit.seen_ranges.items():
-        if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > TOLERANCE:
+        if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > RANGE_TOLERANCE:
             if not extrapolate:
                 expected = f"{seen_range}, which fit {used_fit.name!r} covers"
                 expected += "; 'extrapolate' permits values beyond it"
-                raise SpecError(name, float(f"{variables[name]:.12g}"), expected)
+                raise SpecError(name, float(f"{variables[name]:.12g}"), expected)  # without errors of rounding
             outside_ranges[name] = seen_range
 
-    # The logarithms of independent error factors, below and above, add in quadrature.
+    # The prediction by the law, its corrections outside the law's data, and the logarithms of all error factors.
     loss, within = used_fit.law.value(variables), used_fit.within
-    low_logs, high_logs, bases = [np.log(within.low)], [np.log(within.high)], [within.basis]
+    low_logs: list[float | None] = [np.log(within.low)]
+    high_logs: list[float | None] = [np.log(within.high)]
+    bases = [within.basis]
     if used_fit.tokens_per_parameter is not None:
         reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
         shifts = token_shifts(variables["parameters"], variables["tokens"], reference_tokens)
@@ -188,45 +199,28 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         factor = seen_range.factor_outside(variables[name])
         beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, shift.basis))
         bases.append(f"{name}: {shift.basis or 'unknown'}")
-        if shift.basis is not None:
-            low_logs.append(shift.low)
-            high_logs.append(shift.high)
+        low_logs.append(shift.low)
+        high_logs.append(shift.high)
 
-    # The gain over data parallelism is at most the largest measured one.
     gain_limit = None
     end = None if training.method == "ddp-adam" else measured_end(used_fit.family, training.method)
     if end is not None:
         ddp_training = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
-        least_loss = ddp_loss * _least_ratio(used_fit, end, variables)
+        assert isinstance(used_fit.law, PowerLaw)
+        exponents = dict(used_fit.law.exponents)
+        for name, drift in used_fit.drifts.items():  # the corrections outside the law's data are powers, too
+            exponents[name] = exponents.get(name, 0.0) + drift.exponent
+        least_loss = ddp_loss * end.ratio(variables, exponents)
         if least_loss > loss:
             loss = least_loss
             gain_limit = f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
-    # A prediction has bounds only if all its errors were measured.
-    low = high = None
-    if all(field.basis is not None for field in beyond):
-        low = loss * float(np.exp(-np.hypot.reduce(low_logs)))
-        high = loss * float(np.exp(np.hypot.reduce(high_logs)))
+    low, high = joint_bound(loss, low_logs, sign=-1), joint_bound(loss, high_logs, sign=1)
     return PredictedLoss(loss, low, high, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
 
 
-def _least_ratio(fit: LossFit, end: MeasuredEnd, variables: Mapping[str, float]) -> float:
-    """Return the smallest ratio of a method's loss to data parallelism's that measurements support.
-
-    Args:
-        fit: fit of the method, by a power law.
-        end: measured ratios at the largest models.
-        variables: sizes of the training by name.
-    """
-    assert isinstance(fit.law, PowerLaw)
-    exponents = dict(fit.law.exponents)
-    for name, drift in fit.drifts.items():
-        exponents[name] = exponents.get(name, 0.0) + drift.exponent
-    return end.ratio(variables, exponents)
-
-
-TOLERANCE = 1e-6
+RANGE_TOLERANCE = 1e-6
 """Relative tolerance of a range, so that rounding does not move 20 tokens per parameter outside."""
 
 TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
@@ -238,14 +232,14 @@ class _Shift(NamedTuple):
 
     Attributes:
         mean: change of the predicted loss.
-        low: logarithm of the lower error factor.
-        high: logarithm of the upper error factor.
+        low: logarithm of the lower error factor; None without measurements.
+        high: logarithm of the upper error factor; None without measurements.
         basis: measurements of the errors; None without measurements.
     """
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     basis: str | None
 
 
@@ -256,22 +250,22 @@ def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen
     """
     factor = seen_range.factor_outside(variables[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
-        return _Shift(0.0, 0.0, high=0.0, basis=TOKENS_BASIS)
-    if isinstance(fit.law, AdditiveLaw):  # the bounds are the differences of other laws from the range's edge on
+        return _Shift(mean=0.0, low=0.0, high=0.0, basis=TOKENS_BASIS)
+    if isinstance(fit.law, AdditiveLaw):  # the bounds are how differently other laws change from the range's edge on
         edge = {**variables, name: variables[name] / factor}
         log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
         log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]
-        low, high = min(log_change, *log_changes), max(log_change, *log_changes)
-        return _Shift(0.0, low - log_change, high=high - log_change, basis=TOKENS_BASIS)
+        least, largest = min(log_change, *log_changes), max(log_change, *log_changes)
+        return _Shift(mean=0.0, low=least - log_change, high=largest - log_change, basis=TOKENS_BASIS)
     drift: Drift | None = fit.drifts.get(name)
     if drift is None:
-        return _Shift(0.0, 0.0, high=0.0, basis=None)
-    folds = float(np.log(factor))
-    low, high = log_bounds(drift.uncertainty, abs(folds))
-    return _Shift(drift.exponent * folds, low, high, drift.uncertainty.basis)
+        return _Shift(mean=0.0, low=None, high=None, basis=None)
+    e_folds = float(np.log(factor))
+    low, high = log_bounds(drift.uncertainty, abs(e_folds))
+    return _Shift(drift.exponent * e_folds, low, high, drift.uncertainty.basis)
 
 
-LEAST, MOST = 1e6, 1e18
+LEAST_SEARCHED, MOST_SEARCHED = 1e6, 1e18
 """Bounds of the search for tokens and for parameters."""
 
 
@@ -281,8 +275,9 @@ class LossReached:
 
     Attributes:
         value: tokens, or parameters.
-        low: value at which the lower bound of the loss reaches the target; None without bounds, or outside the search.
-        high: value at which the upper bound of the loss reaches the target; None without bounds, or outside the search.
+        low: value at which the lower bound of the loss reaches the target; None without bounds, or if no value from
+            `LEAST_SEARCHED` to `MOST_SEARCHED` does.
+        high: value at which the upper bound of the loss reaches the target; None likewise.
         prediction: prediction of the loss at ``value``.
     """
 
@@ -345,8 +340,10 @@ def _loss_reached(
 
     value = _crossing(target, loss_at)
     if value is None:
-        expected = f"a loss between {loss_at(MOST):.4g} and {loss_at(LEAST):.4g}, which {quantity} decide"
+        least_loss, largest_loss = loss_at(MOST_SEARCHED), loss_at(LEAST_SEARCHED)
+        expected = f"a loss between {least_loss:.4g} and {largest_loss:.4g}, which {quantity} decide"
         raise SpecError("target_loss", target, expected)
+    # The search extrapolates in any case; at its result this may be refused.
     prediction = predicted_loss(training_at(value), fit, extrapolate)
     # The lower bound of a falling loss reaches the target at fewer tokens or parameters than the loss itself.
     low = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).low)
@@ -355,14 +352,14 @@ def _loss_reached(
 
 
 def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
-    """Return the argument from `LEAST` to `MOST` at which a falling loss equals the target, by bisection.
+    """Return the argument from `LEAST_SEARCHED` to `MOST_SEARCHED` at which a falling loss equals the target.
 
     None if no argument gives the target, or if the loss is None at an end.
     """
-    low, high = np.log(LEAST), np.log(MOST)  # bisected in logarithms, as the ends differ by 12 powers of ten
-    first, last = loss(LEAST), loss(MOST)
+    first, last = loss(LEAST_SEARCHED), loss(MOST_SEARCHED)
     if first is None or last is None or not last <= target <= first:
         return None
+    low, high = np.log(LEAST_SEARCHED), np.log(MOST_SEARCHED)  # bisected in logarithms, as they are 12 decades apart
     for _ in range(64):  # more halvings than a float has bits
         middle = (low + high) / 2
         middle_loss = loss(float(np.exp(middle)))
@@ -379,22 +376,19 @@ def time_to_loss_s(
 ) -> tuple[float, float | None, float | None]:
     """Return the seconds in which a training reaches a loss, ``tokens / rate``, with their lower and upper bound.
 
-    The errors of tokens and of the time are independent, so that the squares of their logarithms add up.
+    The errors of tokens and of the time are independent, see `joint_bound`.
 
     Args:
         reached: tokens at which the training reaches the loss.
         tokens_per_s: rate of all workers together; positive.
-        low: lower factor on the time, above 0, at most 1; nine of ten times are between ``low`` and ``high``.
-        high: upper factor on the time, at least 1.
+        low: lower bound of the time of a step over its prediction, above 0, at most 1.
+        high: upper bound of the same, at least 1.
     """
     if not 0 < tokens_per_s < float("inf"):
         raise SpecError("tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s
-
-    def bound(tokens: float | None, factor: float, sign: int) -> float | None:
-        """Return a bound of the seconds from bounds of the tokens and of the time; -1 as sign for the lower bound."""
-        if tokens is None:
-            return None
-        return seconds * float(np.exp(sign * np.hypot(np.log(tokens / reached.value), np.log(factor))))
-
-    return seconds, bound(reached.low, low, sign=-1), bound(reached.high, high, sign=1)
+    low_log, high_log = (
+        None if tokens is None else float(np.log(tokens / reached.value)) for tokens in (reached.low, reached.high)
+    )
+    low_s = joint_bound(seconds, [low_log, float(np.log(low))], sign=-1)
+    return seconds, low_s, joint_bound(seconds, [high_log, float(np.log(high))], sign=1)

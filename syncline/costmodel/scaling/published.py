@@ -65,8 +65,8 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
     """Return a batch in tokens between the best batches of data parallelism and of DiLoCo with 2 replicas.
 
-    The batch is the geometric mean of the two, rounded to a power of two of sequences for each worker, or of sequences
-    for all workers if there are fewer sequences than workers.
+    The batch is the geometric mean of the two, which favours neither, rounded to a power of two of sequences for each
+    worker or, with fewer sequences than workers, of the least batch of whole sequences.
 
     Args:
         parameters: parameters of the model.
@@ -79,7 +79,7 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
     mean_tokens = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, replicas=2))
     unit_tokens = workers * sequence  # a sequence for each worker
     if mean_tokens < unit_tokens:
-        unit_tokens = math.lcm(workers, sequence)
+        unit_tokens = math.lcm(workers, sequence)  # whole sequences, and equally many tokens for each worker
     return unit_tokens * 2 ** max(0, round(math.log2(mean_tokens / unit_tokens)))
 
 
@@ -166,20 +166,18 @@ def _size_drift() -> Drift:
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
-            folds = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
-            errors.append((law.value(row.setting) / row.loss) ** (1 / folds) - 1)
+            e_folds = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
+            errors.append((law.value(row.setting) / row.loss) ** (1 / e_folds) - 1)
     basis = "8 losses of 4B and 10B (Table 5), for which the fits are too low"
     return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, basis))
 
 
 def _replicas_drift() -> Drift:
-    """Return the error of the loss per e-fold of replicas, from losses of 8 replicas and a law of at most 4.
-
-    The distance from 4 to 8 replicas is log 2 e-folds.
-    """
+    """Return the error of the loss per e-fold of replicas, from losses of 8 replicas and a law of at most 4."""
     losses = printed_losses("charles-2025", "diloco")
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
-    errors = [(law.value(row.setting) / row.loss) ** (1 / np.log(2)) - 1 for row in losses if row.replicas == 8]
+    e_folds = np.log(2)  # from 4 to 8 replicas
+    errors = [(law.value(row.setting) / row.loss) ** (1 / e_folds) - 1 for row in losses if row.replicas == 8]
     return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
@@ -196,7 +194,7 @@ def _period_drift() -> Drift:
     return Drift(mean_exponent, uncertainty_of(errors, basis))
 
 
-def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
+def _uncertainty_of_new_sizes(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
     """Return the uncertainty of a power law of losses by cross-validation, each model size left out in turn."""
     return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {label}")
 
@@ -214,8 +212,8 @@ def _charles() -> list[LossFit]:
     outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
     family, label, read = "charles-2025", "losses of Table 4", "read in the paper's text"
     ddp_losses, losses = (printed_losses(family, method) for method in ("ddp-adam", "diloco"))
-    ddp_errors = _left_out(ddp_losses, ["parameters"], label)
-    errors = _left_out(losses, ["parameters", "replicas"], label)
+    ddp_errors = _uncertainty_of_new_sizes(ddp_losses, ["parameters"], label)
+    errors = _uncertainty_of_new_sizes(losses, ["parameters", "replicas"], label)
     fits = [
         LossFit(
             "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen_ranges=seen, within=ddp_errors, data=_C4,
@@ -229,7 +227,7 @@ def _charles() -> list[LossFit]:
         ),
     ]  # fmt: skip
     for replicas, law in CHARLES_BY_REPLICAS.items():
-        errors = _left_out([row for row in losses if row.replicas == replicas], ["parameters"], label)
+        errors = _uncertainty_of_new_sizes([row for row in losses if row.replicas == replicas], ["parameters"], label)
         fits.append(LossFit(
             f"diloco-{replicas}", ("diloco",), family, law,
             seen_ranges=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
@@ -249,10 +247,10 @@ def _douillard() -> list[LossFit]:
         ("streaming-ddp", "ddp-adam", ["parameters"]),
         ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
     ):
-        losses = [_on_full_tokens(row) for row in printed_losses("douillard-2025", method)]
+        losses = [_at_20_tokens_per_parameter(row) for row in printed_losses("douillard-2025", method)]
         law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
-        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}
+        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # before their conversion
         if method != "ddp-adam":
             seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}
         setup = (
@@ -260,7 +258,7 @@ def _douillard() -> list[LossFit]:
         )
         fits.append(LossFit(
             name, (method,), family="douillard-2025", law=law, seen_ranges=seen,
-            within=_left_out(losses, names, "losses of Tables 5 and 6"),
+            within=_uncertainty_of_new_sizes(losses, names, "losses of Tables 5 and 6"),
             data="C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
             source=f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
             assumes=f"as of Charles et al., but sequences of 1,024{setup}", drifts={"parameters": _size_drift()},
@@ -268,7 +266,7 @@ def _douillard() -> list[LossFit]:
     return fits
 
 
-def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
+def _at_20_tokens_per_parameter(row: MeasuredLoss) -> MeasuredLoss:
     """Return a loss that a paper prints, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
     shift = np.mean(token_shifts(row.parameters, TOKENS_RATIO * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.laws import Drift, LossFit, log_bounds, power_law_of, printed_losses
+from syncline.costmodel.scaling.laws import Drift, LossFit, joint_bound, log_bounds, power_law_of, printed_losses
 from syncline.costmodel.scaling.measured_end import ratio_growth
 from syncline.costmodel.scaling.predict import (
     LossReached,
@@ -66,33 +66,29 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     prediction = predicted_loss(training, fit, extrapolate)
     ddp_fit = ddp_fit_of(prediction.fit)
     if ddp_fit.name == prediction.fit.name:
-        return RelativeLoss(1.0, 1.0, high=1.0, basis="the same", prediction=prediction)
+        return RelativeLoss(ratio=1.0, low=1.0, high=1.0, basis="the same", prediction=prediction)
     tokens = prediction.training.tokens
     ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
     ratio = prediction.loss / ddp.loss
     within = ratio_within(prediction.fit.family, training.method)
-    low_log, high_log = log_bounds(within, 1.0)
-    low_logs, high_logs, bases, is_bounded = [low_log], [high_log], [within.basis], True
+    error_logs: list[tuple[float | None, float | None]] = [log_bounds(within, 1.0)]  # low and high of each error
+    bases = [within.basis]
     for outside in prediction.beyond:
         drift = _ratio_drift(prediction.fit, outside.field)
-        if drift is None:
-            bases.append(f"{outside.field}: unknown")
-            is_bounded = False
-            continue
-        folds = abs(float(np.log(outside.factor)))
-        low_log, high_log = log_bounds(drift, np.sqrt(folds) if outside.field == "parameters" else folds)
-        low_logs.append(low_log)
-        high_logs.append(high_log)
-        bases.append(f"{outside.field}: {drift.basis}")
-    if not is_bounded:
-        return RelativeLoss(ratio, None, high=None, basis="; ".join(bases), prediction=prediction)
-    low = float(ratio * np.exp(-float(np.hypot.reduce(low_logs))))
-    high = float(ratio * np.exp(float(np.hypot.reduce(high_logs))))
+        e_folds = abs(float(np.log(outside.factor)))
+        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds
+        error_logs.append((None, None) if drift is None else log_bounds(drift, distance))
+        bases.append(f"{outside.field}: {'unknown' if drift is None else drift.basis}")
+    low_logs, high_logs = zip(*error_logs, strict=True)
+    low, high = joint_bound(ratio, low_logs, sign=-1), joint_bound(ratio, high_logs, sign=1)
     return RelativeLoss(ratio, low, high, basis="; ".join(bases), prediction=prediction)
 
 
 def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
-    """Return the uncertainty of ratios outside the range of a quantity, per e-fold (for parameters, per its root)."""
+    """Return the uncertainty of ratios outside the range of a quantity ``field``, or None if it was not measured.
+
+    It is that at a distance of an e-fold; with the distance it grows linearly, for parameters with the square root.
+    """
     if field == "parameters":
         return ratio_growth()
     if field == "tokens_per_parameter":
@@ -103,13 +99,14 @@ def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
 
 @cache
 def ratio_within(family: str, method: str) -> Uncertainty:
-    """Return the uncertainty of ratios at model sizes that neither fit has seen, by leaving out each size in turn."""
+    """Return the uncertainty of ratios at sizes that the fits of both losses lack, by leaving out each size in turn."""
     losses, ddp_losses = printed_losses(family, method), printed_losses(family, "ddp-adam")
     variables = ("parameters", "replicas", "period")
     # A size with one value in all losses has no exponent.
     varied = [name for name in variables if len({row.setting[name] for row in losses}) > 1]
     errors = []
-    for size, ddp_loss in {row.parameters: row.loss for row in ddp_losses}.items():
+    ddp_loss_by_size = {row.parameters: row.loss for row in ddp_losses}
+    for size, ddp_loss in ddp_loss_by_size.items():
         law = power_law_of([row for row in losses if row.parameters != size], varied)
         ddp_law = power_law_of([row for row in ddp_losses if row.parameters != size], ["parameters"])
         for row in losses:
@@ -135,9 +132,9 @@ def _tokens_drift() -> Uncertainty:
         least_tokens = min(ratios)
         for tokens in sorted(ratios):
             if tokens > least_tokens:
-                folds = np.log(tokens / least_tokens)
+                e_folds = np.log(tokens / least_tokens)
                 # The prediction for more tokens is the ratio at the fewest.
-                errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / folds) - 1)
+                errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / e_folds) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
 
 
@@ -146,7 +143,7 @@ HALVINGS = 40
 
 
 class LawFactors(NamedTuple):
-    """The factors of tokens that make up for a larger loss: by the mean of the laws, the least and the largest."""
+    """The factors of tokens that make up for a larger loss: by the laws' mean, and the extremes by single laws."""
 
     mean: float
     least: float
@@ -168,7 +165,7 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     (1.223, 1.208, 1.241)
     """
     if ratio == 1:
-        return LawFactors(1.0, 1.0, largest=1.0)
+        return LawFactors(mean=1.0, least=1.0, largest=1.0)
     factors = []
     for law in TOKEN_LAWS.values():
         target_loss = law.value({"parameters": parameters, "tokens": tokens}) / ratio
@@ -179,8 +176,8 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     low, high = np.log(min(factors)), np.log(max(factors))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        shift = float(np.mean(token_shifts(parameters, tokens * np.exp(middle), tokens)))
-        if shift > -np.log(ratio):
+        mean_shift = float(np.mean(token_shifts(parameters, tokens * np.exp(middle), tokens)))
+        if mean_shift > -np.log(ratio):  # the loss is not yet small enough
             low = middle
         else:
             high = middle
@@ -233,17 +230,14 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
         return None
     factor = factors.mean
 
-    def bound(ratio: float | None, law_factor: float, sign: int) -> float | None:
-        """Return the factor at a bound of the ratio of losses and of the laws, combined in quadrature."""
+    def ratio_log(ratio: float | None) -> float | None:
+        """Return the logarithm of the token factor at a bound of the ratio of losses over the estimate."""
         factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
-        if factors_at_bound is None:
-            return None
-        ratio_log, law_log = np.log(factors_at_bound.mean / factor), np.log(law_factor / factor)
-        return float(factor * np.exp(sign * np.hypot(ratio_log, law_log)))
+        return None if factors_at_bound is None else float(np.log(factors_at_bound.mean / factor))
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    low = bound(relative.low, factors.least, sign=-1)
-    high = bound(relative.high, factors.largest, sign=1)
+    low = joint_bound(factor, [ratio_log(relative.low), float(np.log(factors.least / factor))], sign=-1)
+    high = joint_bound(factor, [ratio_log(relative.high), float(np.log(factors.largest / factor))], sign=1)
     return TokenFactor(factor, low, high, relative, basis)
 
 
@@ -268,11 +262,10 @@ def tokens_for_equal_loss(
     value = ddp.value * token_ratio.factor
 
     def bound(tokens: float | None, factor: float | None, sign: int) -> float | None:
-        """Return the tokens at bounds of data parallelism's tokens and of the factor, combined in quadrature."""
-        if tokens is None or factor is None:
-            return None
-        logs = np.log([tokens / ddp.value, factor / token_ratio.factor])
-        return float(ddp.value * token_ratio.factor * np.exp(sign * np.linalg.norm(logs)))
+        """Return the bound of the method's tokens at the bounds of data parallelism's tokens and of the factor."""
+        ddp_log = None if tokens is None else float(np.log(tokens / ddp.value))
+        factor_log = None if factor is None else float(np.log(factor / token_ratio.factor))
+        return joint_bound(value, [ddp_log, factor_log], sign)
 
     prediction = predicted_loss(replace(training, tokens=value), extrapolate=True)
     low, high = bound(ddp.low, token_ratio.low, sign=-1), bound(ddp.high, token_ratio.high, sign=1)
