@@ -31,7 +31,7 @@ def record_span(addresses, worker, operation, start, nbytes):
 
 @core_function("void", "int64, float64")
 def complete_instruction(addresses, stream_id, nbytes):
-    """Complete a stream's current instruction: record its span, which ends now, and note its effect."""
+    """Complete a stream's current instruction: record its span, which ends now, and note its effect for Python."""
     stream = views.streams(addresses)[stream_id]
     operation = views.operations(addresses)[stream.operation]
     if not operation.hidden:
@@ -87,7 +87,7 @@ def list_new_parts(addresses):
         else:
             parts[key.last].next_of_key = part_id
         key.last = part_id
-        if part.numbered:
+        if part.numbered:  # the incoming port serves the collective in its turn
             if port.last_number >= 0:
                 parts[port.last_number].next_number = part_id
             port.last_number = part_id
@@ -108,7 +108,7 @@ def allocate_instance(addresses, kind):
         plan.free = instances[instance_id].next
         return instance_id
     if (
-        not plan.workers
+        not plan.workers  # Python has not written the kind's plan yet
         or core.instances == core.instance_room
         or core.ranks + plan.workers > core.rank_room
         or core.messages + plan.messages > core.message_room
@@ -126,7 +126,7 @@ def allocate_instance(addresses, kind):
     core.slots += plan.total
     core.ports += plan.connections
     for port_id in range(instance.port0, core.ports):
-        views.ports(addresses)[port_id].head = -1
+        views.ports(addresses)[port_id].head = -1  # no message is queued
     return instance_id
 
 
@@ -157,7 +157,7 @@ def create_instance(addresses, part_id):
             messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, rank_id
     key = views.keys(addresses)[parts[part_id].key]
     key.instance = instance_id
-    other_part = key.first
+    other_part = key.first  # of the workers' parts in this collective, as far as Python has written them
     while other_part >= 0:
         if parts[other_part].kind == kind and not parts[other_part].state:
             link_part_to_instance(addresses, other_part, instance_id)
@@ -167,7 +167,7 @@ def create_instance(addresses, part_id):
 
 @core_function("int64", "int64")
 def finish_rank(addresses, rank_id):
-    """End a worker's part in a collective, its rank; return the stream that waited for this and can go on, or -1."""
+    """End a worker's part in a collective, its rank; return a stream that waited for this and can go on, or -1."""
     core, rank = views.core(addresses), views.ranks(addresses)[rank_id]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.kind]
@@ -176,7 +176,7 @@ def finish_rank(addresses, rank_id):
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
     record_span(addresses, part.worker, part.operation, part.start, nbytes)
     instance.left -= 1
-    if not instance.left:
+    if not instance.left:  # all workers are done, so the record is free for the next collective of this kind
         views.keys(addresses)[part.key].instance = -1
         instance.next = plan.free
         plan.free = rank.instance
@@ -230,7 +230,7 @@ def enter_collective(addresses, part_id):
 def finish_all_ranks(addresses, instance_id):
     """End a collective whose duration is fixed, for all its workers."""
     instance = views.instances(addresses)[instance_id]
-    rank0, workers = instance.rank0, instance.left
+    rank0, workers = instance.rank0, instance.left  # so far all are left
     for rank_id in range(rank0, rank0 + workers):
         stream_id = finish_rank(addresses, rank_id)
         if stream_id >= 0:
@@ -250,9 +250,9 @@ def join_collective(addresses, part_id):
         if not create_instance(addresses, part_id):
             core.kind_without_room = part.kind
             return codes.ROOM
-    elif views.instances(addresses)[key.instance].kind != part.kind:
+    elif views.instances(addresses)[key.instance].kind != part.kind:  # the first worker joined another kind
         return codes.DISAGREE
-    if part.place < 0:
+    if part.place < 0:  # the worker is not in the collective's group
         return codes.FOREIGN
     port = views.ports(addresses)[part.port]
     part.state = JOINED

@@ -54,18 +54,18 @@ class CoreFunction(NamedTuple):
         return f"syncline_{self.function.__name__}"
 
 
-_functions: list[CoreFunction] = []
+_declared: list[CoreFunction] = []
 
 
 def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Let compiled code call a function by its symbol; another module of LLVM's has the body."""
+    """Let compiled code call a function by its symbol, and list the function for `compile_core`, which adds the body."""
     arguments, result = sigutils.normalize_signature(signature)
-    core_function = CoreFunction(function, result, arguments)
-    _functions.append(core_function)
+    declared = CoreFunction(function, result, arguments)
+    _declared.append(declared)
 
     @type_callable(function)
     def make_typer(_: Any) -> Any:
-        """Return the function that Numba asks for the type of a call's result."""
+        """Return the function that Numba asks for the type of a call's result; its parameters name the arguments."""
 
         def typer(*_: Any) -> Any:
             return result(*arguments)
@@ -78,7 +78,7 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
         """Generate a call of the function by its symbol, and return the generated result."""
         convention = context.call_conv
         native_type = convention.get_function_type(result, arguments)
-        native = cgutils.get_or_insert_function(builder.module, native_type, core_function.symbol)
+        native = cgutils.get_or_insert_function(builder.module, native_type, declared.symbol)
         _, returned = convention.call_function(builder, native, result, arguments, values)
         return returned
 
@@ -118,11 +118,11 @@ def _array(context: Any, builder: Any, array_type: Any, address: Any) -> Any:
 
 
 def _view(result_type: Any, generate_value: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return a function that compiled code calls with an integer, an address, and that returns memory at this address.
+    """Return a function that compiled code calls with an address, an integer, and that returns the memory there.
 
     Args:
         result_type: Numba's type of the result.
-        generate_value: function of Numba's context, LLVM's builder and the integer that generates the result's code.
+        generate_value: function that generates the result's code, of Numba's context, LLVM's builder and the address.
     """
 
     def view(typing_context: Any, number: Any) -> Any:
@@ -137,7 +137,7 @@ def _view(result_type: Any, generate_value: Callable[[Any, Any, Any], Any]) -> A
 
 
 def table_at(index: int, kind: Any) -> Any:
-    """Return a function that gives compiled code the table with this index in the list of addresses."""
+    """Return a function that gives compiled code the table with this index, whose records are of the type ``kind``."""
     array_type = types.Array(from_dtype(kind), 1, "C")
 
     def table(context: Any, builder: Any, addresses: Any) -> Any:
@@ -163,7 +163,7 @@ def record_at(index: int, kind: Any) -> Any:
 
 
 def _spacing(typing_context: Any, number: Any) -> Any:
-    """Return the distance from a finite number that is not negative to the next larger one, as an intrinsic."""
+    """Return the types and code of an intrinsic: the distance from a number, finite and not negative, to the next."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = builder.bitcast(arguments[0], context.get_value_type(types.int64))
@@ -186,15 +186,15 @@ def compile_core(folder: Path | None) -> bytes:
     llvm.initialize_native_target()  # Numba does so only if it has a function to translate
     llvm.initialize_native_asmprinter()
     by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
-    for core_function_ in _functions:
-        by_file[inspect.getfile(core_function_.function)].append(core_function_)
+    for declared in _declared:
+        by_file[inspect.getfile(declared.function)].append(declared)
     core = llvm.parse_assembly("")
     for file, functions in by_file.items():
         core.link_in(llvm.parse_bitcode(_bitcode(Path(file), functions, folder)))
     entries = {f"syncline_{name}" for name in ENTRIES}
     for function in core.functions:
         if not function.is_declaration and function.name not in entries:
-            function.linkage = "internal"
+            function.linkage = "internal"  # so that it can be inlined everywhere and dropped
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         opt=3, reloc="default", codemodel="jitdefault"
     )
@@ -206,13 +206,13 @@ def compile_core(folder: Path | None) -> bytes:
 
 
 def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
-    """Return LLVM's module for the functions of a file, translated by Numba unless it is kept in the folder."""
+    """Return LLVM's module for the functions of a file, translated by Numba unless the folder has it; then keep it."""
     module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
     if module_file and module_file.is_file():
         return module_file.read_bytes()
     module = llvm.parse_assembly("")
-    for core_function_ in functions:
-        module.link_in(_translated(core_function_))
+    for declared in functions:
+        module.link_in(_translated(declared))
     bitcode: bytes = module.as_bitcode()
     if module_file:
         for other in module_file.parent.glob(f"{file.stem}-*.bc"):
@@ -222,18 +222,18 @@ def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> 
     return bitcode
 
 
-def _translated(core_function_: CoreFunction) -> Any:
+def _translated(declared: CoreFunction) -> Any:
     """Return LLVM's module that Numba makes of a function, together with the parts of Numba's library that it uses."""
     flags: Any = Flags()
-    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    flags.error_model = "numpy"
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # LLVM's module alone
+    flags.error_model = "numpy"  # a division by zero is infinite
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
     typing_context.refresh()
     target_context.refresh()
-    arguments, result = core_function_.arguments, core_function_.result
-    compiled = compile_extra(typing_context, target_context, core_function_.function, arguments, result, flags, {})
+    arguments, result = declared.arguments, declared.result
+    compiled = compile_extra(typing_context, target_context, declared.function, arguments, result, flags, {})
     module = compiled.library._final_module
-    module.get_function(compiled.fndesc.llvm_func_name).name = core_function_.symbol
+    module.get_function(compiled.fndesc.llvm_func_name).name = declared.symbol
     for library in compiled.library._linking_libraries:
         module.link_in(library._get_module_for_linking(), preserve=True)
     return module
@@ -251,7 +251,7 @@ class _WithoutBodies(ast.NodeTransformer):
 
 
 @cache
-def _visible() -> str:
+def _seen_by_all_files() -> str:
     """Return the sources of the compiled core without functions' bodies, and the versions of Numba and llvmlite."""
     versions = f"{numba.__version__} {llvmlite.__version__}"
     sources = (ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES)
@@ -260,4 +260,4 @@ def _visible() -> str:
 
 def _digest(file: Path) -> str:
     """Return a digest of all sources on which the translation of a file of the compiled core depends."""
-    return hashlib.sha256(file.read_bytes() + _visible().encode()).hexdigest()[:16]
+    return hashlib.sha256(file.read_bytes() + _seen_by_all_files().encode()).hexdigest()[:16]

@@ -34,7 +34,7 @@ NO_HUB = -1
 
 @core_function("void", "int64, int64")
 def mark_changed(addresses, channel_number, number):
-    """Note that the flows on a channel have changed, and schedule the settling of rates, by the event ``number``."""
+    """Note that a channel's flows have changed; the first of an instant schedules the settling, the event ``number``."""
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
@@ -222,7 +222,7 @@ def find_hub(addresses, num_flows, num_channels):
 
 @core_function("float64", "int64, int64")
 def hub_rate(addresses, hub, num_changed):
-    """Return the rate of each flow through a hub, a channel; 0 if another channel may now limit flows more."""
+    """Return the rate of each flow through a hub; 0 if one of the ``num_changed`` channels may now limit flows more."""
     channels, changed = views.channels(addresses), views.changed(addresses)
     hub_channel = channels[hub]
     for i in range(num_changed):
@@ -299,7 +299,8 @@ def set_rates(addresses, num_flows, level):
             several_end_first = end == first_end
             first_end, last_index = end, i
     core.number = number
-    for i in range(0 if several_end_first else last_index, last_index + 1):
+    first_index = 0 if several_end_first else last_index  # without equal ends, only the last is looked at
+    for i in range(first_index, last_index + 1):
         message = messages[flow_list[i]]
         if message.end == first_end and not message.due:
             message.due = 1
@@ -316,11 +317,11 @@ def settle_rates(addresses):
         channels[changed[i]].changed = 0
     for i in range(num_changed):
         channel = channels[changed[i]]
-        if channel.visit == core.visit or not channel.flows:
+        if channel.visit == core.visit or not channel.flows:  # its flows have new rates, or none is left
             continue
         hub = channel.hub
         if hub != NO_HUB and channels[hub].hub == hub:
-            if channels[hub].visit == core.visit:
+            if channels[hub].visit == core.visit:  # the hub's flows have new rates
                 continue
             level = hub_rate(addresses, hub, num_changed)
             if level != 0.0:

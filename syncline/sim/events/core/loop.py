@@ -31,11 +31,11 @@ from syncline.sim.events.core.messages import (
     await_message,
     free_incoming_port,
     free_port,
-    gloo_arrival,
-    gloo_departure,
     process_arrival,
     process_clear_to_send,
     process_departure,
+    process_gloo_arrival,
+    process_gloo_departure,
     queue_message,
     schedule_arrivals,
     start_late_message,
@@ -58,7 +58,7 @@ def send(addresses, stream_id):
     core, stream = views.core(addresses), views.streams(addresses)[stream_id]
     operation = views.operations(addresses)[stream.operation]
     message = views.messages(addresses)[operation.number]
-    if message.sent:
+    if message.sent:  # the message before with this tag has not been received yet
         return False
     message.kind, message.sent, message.offered, message.arrived = codes.OF_PROGRAM, 1, 0, 0
     message.nbytes, message.port, message.route = operation.amount, operation.port, operation.route
@@ -73,18 +73,18 @@ def send(addresses, stream_id):
 
 @core_function("boolean", "int64")
 def receive(addresses, stream_id):
-    """Complete a stream's `Recv` if its message has arrived, else let the stream wait; return whether it has."""
+    """Complete a stream's `Recv` if its message has arrived, else let the stream wait; return whether it is done."""
     stream = views.streams(addresses)[stream_id]
     message_id = views.operations(addresses)[stream.operation].number
     message = views.messages(addresses)[message_id]
     message.reads = stream_id
-    if not message.sent:
+    if not message.sent:  # its sender has not come to it yet
         message.reader = BY_RECV
         return False
     if not message.arrived:
         await_message(addresses, message_id, BY_RECV)
         return False
-    message.sent = message.reader = 0
+    message.sent = message.reader = 0  # the record is free for the next message with this tag
     complete_instruction(addresses, stream_id, message.nbytes)
     return True
 
@@ -103,9 +103,10 @@ def set_mark(addresses, mark_id):
 
 @core_function("boolean", "int64, int64")
 def wait_for_part(addresses, stream_id, part_id):
-    """Complete a stream's `Wait` if its worker is done with the collective, else let the stream wait; return which."""
+    """Complete a stream's `Wait` if its worker is done with the collective, else let it wait; return whether it is."""
     part = views.parts(addresses)[part_id]
     if part.state != DONE:
+        # The stream becomes the first of the list of those that wait, whose numbers count from 1.
         views.streams(addresses)[stream_id].next, part.waits = part.waits, stream_id + 1
         return False
     complete_instruction(addresses, stream_id, 0.0)
@@ -126,7 +127,7 @@ def wait_for_mark(addresses, stream_id, mark_id):
 @core_function("int64", "int64")
 def reason_to_stop(addresses, code):
     """Return the reason why a stream stops at an instruction with this code, which compiled code cannot run."""
-    if code == codes.END:
+    if code == codes.END:  # events of other streams go on
         return codes.IDLE
     if code == codes.FIRST:
         return codes.CHOICE
@@ -191,7 +192,7 @@ def run_stream(addresses, stream_id):
 def take_over_changes(addresses):
     """Take over what Python has written since the last call: parts, late messages, choices, a completed instruction."""
     core = views.core(addresses)
-    if not core.built:
+    if not core.built:  # at the first call, the queue of events has no order yet
         core.built = 1
         replay_all_games(addresses)
     if core.known_parts < core.parts:
@@ -203,7 +204,7 @@ def take_over_changes(addresses):
     for i in range(core.awaited):
         await_message(addresses, views.awaited(addresses)[i], BY_FIRST)
     core.awaited = 0
-    if core.completes:
+    if core.completes:  # the instruction of the stream to resume, whose end SimPy has timed
         core.completes = 0
         complete_instruction(addresses, core.resume, 0.0)
 
@@ -224,14 +225,14 @@ def drain_message(addresses, message_id):
     if message.kind == codes.OF_RANK:
         core.freed = message.receiver + 1  # its incoming port is freed after this event
         return sender if process_departure(addresses, sender) else -1
-    return sender if gloo_departure(addresses, message_id) else -1
+    return sender if process_gloo_departure(addresses, message_id) else -1
 
 
 @core_function("int64", "int64")
 def deliver_message(addresses, message_id):
     """Hand a message of a program, which has arrived, to its receiver; return the reason if Python must act."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    message.arrived = 1
+    message.arrived = 1  # all that happens if the receiver does not wait for it yet
     if message.reader == BY_RECV:
         message.sent = message.reader = 0
         complete_instruction(addresses, message.reads, message.nbytes)
@@ -257,7 +258,7 @@ def process_event(addresses, kind, subject, turn):
         done_rank = drain_message(addresses, subject)
     elif kind == codes.ARRIVED:
         if views.ranks(addresses)[subject].gloo:
-            is_done = gloo_arrival(addresses, subject, turn)
+            is_done = process_gloo_arrival(addresses, subject, turn)
         else:
             is_done = process_arrival(addresses, subject, turn)
         if is_done:
@@ -311,7 +312,7 @@ def run_core(addresses, until, until_key):
             reason = run_stream(addresses, stream_id)
             if reason != codes.IDLE:
                 break
-        if core.freed:
+        if core.freed:  # by the last event: one more than the number of the rank whose incoming port is free
             rank_id = core.freed - 1
             core.freed = 0
             free_incoming_port(addresses, rank_id)

@@ -248,7 +248,7 @@ def advance_rank(addresses, rank_id):
         rank.repetition += 1
         if rank.repetition == entry.times:
             rank.entry, rank.repetition = entry_number + 1, 0
-        rank.needed += entry.receives
+        rank.needed += entry.receives  # before the rank comes to the round after this one
         if entry.sends:
             rank.unsent += entry.sends
             rank.queued += entry.sends
@@ -296,7 +296,9 @@ def process_departure(addresses, rank_id):
     rank = views.ranks(addresses)[rank_id]
     rank.unsent -= 1
     send_next(addresses, rank_id)
-    return not rank.unsent and rank.received + rank.ahead >= rank.needed and advance_rank(addresses, rank_id)
+    if rank.unsent or rank.received + rank.ahead < rank.needed:
+        return False
+    return advance_rank(addresses, rank_id)
 
 
 @core_function("boolean", "int64, int64")
@@ -307,7 +309,7 @@ def note_arrival(addresses, rank_id, turn):
     """
     rank = views.ranks(addresses)[rank_id]
     if turn != rank.received:
-        views.slots(addresses)[rank.slot0 + turn] = -1
+        views.slots(addresses)[rank.slot0 + turn] = -1  # it has arrived before its turn
         rank.received_early += 1
         return False
     rank.received = turn + 1
@@ -324,9 +326,9 @@ def note_arrival(addresses, rank_id, turn):
 def process_arrival(addresses, rank_id, turn):
     """Process the arrival of a message at a rank; return whether the rank is done with its collective."""
     rank = views.ranks(addresses)[rank_id]
-    if not note_arrival(addresses, rank_id, turn):
+    if not note_arrival(addresses, rank_id, turn) or rank.received + rank.ahead < rank.needed:
         return False
-    return rank.received + rank.ahead >= rank.needed and advance_rank(addresses, rank_id)
+    return advance_rank(addresses, rank_id)
 
 
 # Ranks of gloo.
@@ -347,6 +349,7 @@ def post_receives(addresses, rank_id, entry_number):
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
     place = views.places(addresses)[plan.rank0 + rank_id - rank.rank0]
+    # The clears-to-send are behind the instance's messages, in the same order: by receiving rank, then by turn.
     for turn in range(rank.admitted, rank.admitted + entry.receives):
         message_id = instance.message0 + plan.total + place.slot0 + turn
         message = messages[message_id]
@@ -374,7 +377,7 @@ def issue_sends(addresses, rank_id, entry_number):
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
         rank.issued += 1
-        if message.sent == CLEAR or plan.gloo == PUSHES:
+        if message.sent == CLEAR or plan.gloo == PUSHES:  # waits for nothing
             message.sent = 0
             queue_at_end_of_instant(addresses, message_id)
         else:
@@ -385,7 +388,8 @@ def issue_sends(addresses, rank_id, entry_number):
 def advance_gloo_rank(addresses, rank_id):
     """Advance a rank of gloo from round to round until it has to wait; return whether it is done with its collective.
 
-    Each entry of the plan is a round, with the numbers of messages that must have arrived and left before it.
+    Each entry of the plan is a round, with the numbers of messages that must have arrived and left before it. Of a rank
+    in its rounds ``needed`` is 0.
     """
     rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
@@ -404,7 +408,7 @@ def advance_gloo_rank(addresses, rank_id):
             issue_sends(addresses, rank_id, entry_number)
             post_receives(addresses, rank_id, entry_number)
     if rank.needed == 0 and rank.entry == rank.end and rank.received == rank.receives and rank.departed == rank.issued:
-        rank.needed = 1  # the rank has finished
+        rank.needed = 1  # the rank has finished, and later calls return False
         return True
     return False
 
@@ -417,14 +421,14 @@ def process_clear_to_send(addresses, message_id):
         message.sent = CLEAR
         return
     message.sent = 0
-    if message.start < views.core(addresses).now:
+    if message.start < views.core(addresses).now:  # issued before this instant, so it goes first, see the module
         queue_message(addresses, message.port, message_id)
     else:
         queue_at_end_of_instant(addresses, message_id)
 
 
 @core_function("boolean", "int64")
-def gloo_departure(addresses, message_id):
+def process_gloo_departure(addresses, message_id):
     """Process that a message of gloo has left; return whether its sender is done with the collective."""
     message = views.messages(addresses)[message_id]
     views.ranks(addresses)[message.sender].departed += 1
@@ -433,7 +437,7 @@ def gloo_departure(addresses, message_id):
 
 
 @core_function("boolean", "int64, int64")
-def gloo_arrival(addresses, rank_id, turn):
+def process_gloo_arrival(addresses, rank_id, turn):
     """Process the arrival of a message at a rank of gloo; return whether the rank is done with its collective."""
     note_arrival(addresses, rank_id, turn)
     return advance_gloo_rank(addresses, rank_id)
