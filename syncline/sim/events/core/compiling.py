@@ -58,7 +58,7 @@ _declared: list[CoreFunction] = []
 
 
 def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Let compiled code call a function by its symbol, and list the function for `compile_core`, which adds the body."""
+    """Let compiled code call a function by its symbol, and list it for `compile_core`, which adds the body."""
     arguments, result = sigutils.normalize_signature(signature)
     declared = CoreFunction(function, result, arguments)
     _declared.append(declared)

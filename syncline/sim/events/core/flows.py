@@ -34,7 +34,7 @@ NO_HUB = -1
 
 @core_function("void", "int64, int64")
 def mark_changed(addresses, channel_number, number):
-    """Note that a channel's flows have changed; the first of an instant schedules the settling, the event ``number``."""
+    """Note that a channel's flows have changed; the first of an instant schedules the settling, event ``number``."""
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
