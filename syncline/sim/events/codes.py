@@ -33,6 +33,9 @@ PRIORITY_BIT, KIND_BITS = 58, 4
 KIND_MASK = (1 << KIND_BITS) - 1
 """An event's key: its priority from bit 58, its number from bit 4, then its kind."""
 
+NOTED = 32
+"""Number of events that are noted because they come soon; a power of two."""
+
 SPARE = 64
 """Number of places on the heap beyond one per message, which is more than one event takes."""
 

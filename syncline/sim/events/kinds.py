@@ -187,17 +187,19 @@ class CollectiveKinds:
         """
         state, ranks = self._state, len(plan.places)
         sending0 = state.used["sendings"]
-        _, sendings = state.take("sendings", len(plan.sendings))
-        copy_records(sendings, plan.sendings)
+        _, sendings = state.take("sendings", len(plan.sendings) + 1)
+        copy_records(sendings[:-1], plan.sendings)
+        sendings[-1] = 0  # no rank sends it, but a rank that has sent all may look at the next sending
         if route_index is not None:
-            sendings["route"] = route_index[plan.sendings["route"]]
+            sendings["route"][:-1] = route_index[plan.sendings["route"]]
         sendings["route"] += route0
         entry0, entries = state.take("entries", len(plan.entries))
         copy_records(entries, plan.entries)
-        if sending0:  # indices within the plan become indices in the tables
-            entries["send0"] += sending0
         rank0, places = state.take("places", ranks)
         copy_records(places, plan.places)
+        if sending0:  # indices within the plan become indices in the tables
+            entries["send0"] += sending0
+            places["send0"] += sending0
         if entry0:
             places["entry0"] += entry0
             places["entry1"] += entry0
@@ -205,6 +207,7 @@ class CollectiveKinds:
         record = state["plans"][kind]
         record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
         record["total"] = plan.places["receives"].sum()  # messages of all rounds
+        record["route0"] = route0 - sending0
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
@@ -247,8 +250,9 @@ class CollectiveKinds:
         route0 = self._routes.add(senders, receivers, added_s=added_s, latency_factor=latency_factor)
 
         # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
-        by_receiver = np.argsort(plan.receivers, kind="stable")
-        from0 = state.append("sources", connection_of_clear_to_send[by_receiver].astype(np.int32))
+        sources = np.empty(num_messages, dtype=np.int32)
+        sources[plan.places["slot0"][plan.receivers] + plan.sendings["turn"]] = connection_of_clear_to_send
+        from0 = state.append("sources", sources)
         entry0 = state.used["entries"]
         self._append_plan(kind, plan, route0, from0, route_index=connection_of_message)
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]

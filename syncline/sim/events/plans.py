@@ -35,8 +35,8 @@ class Plan(NamedTuple):
         places: a record per rank, with the range of its entries, its messages and its bytes.
         entries: entries of all ranks, see the module.
         sendings: messages of all ranks, a record for each message of a run; ``route`` is its index in ``senders``.
-        senders: rank of each message's sender, ``(N,)``, round by round.
-        receivers: rank of each message's receiver, ``(N,)``, round by round.
+        senders: rank of each sending's sender, ``(N,)``.
+        receivers: rank of each sending's receiver, ``(N,)``.
     """
 
     places: Records

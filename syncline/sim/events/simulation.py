@@ -140,16 +140,17 @@ class Simulation:
         """Schedule the beginning of each stream; streams that begin together do so in their order."""
         worker_of_stream = self.state["streams"]["worker"][: self.state.used["streams"]]
         streams = np.arange(len(worker_of_stream))
-        _, subjects = self.state.take("subjects", len(streams))
-        subjects["id"] = streams
+        self.state.take("turns", len(streams))
+        self.state.take("noted", codes.NOTED)
         # The heap is a binary tree: its second half are the leaves, which have the events.
         core, leaves = self.core, _next_power_of_two(len(streams))
         _, heap = self.state.take("heap", 2 * leaves)
         events = heap[leaves : leaves + len(streams)]
-        events["time"], events["place"] = self.starts_s[worker_of_stream], streams
+        events["time"], events["place"], events["subject"] = self.starts_s[worker_of_stream], streams, streams
         event_numbers = streams + 1  # events are numbered from 1
         priority = codes.NORMAL << codes.PRIORITY_BIT
         events["key"] = priority | (event_numbers << codes.KIND_BITS) | codes.GO_ON
+        core["levels"] = leaves.bit_length() - 1
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1  # no place on the heap has become empty yet
         core["places"] = core["number"] = len(streams)  # an event for each stream so far
         self._write_used_rows()
@@ -332,11 +333,11 @@ class Simulation:
         state.room("links", (messages - int(core["messages"])) * width)
         state.used["spans"] = int(core["spans"])
         state.room("spans", self.assembly.spans - state.used["spans"])
-        # The tree of events has as many leaves as the table of subjects has records, and twice as many nodes.
-        state.used["subjects"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
-        if core["heap_room"] < state.used["subjects"] + messages + codes.SPARE:
-            room = _next_power_of_two(state.used["subjects"] + 2 * (messages + codes.SPARE))
-            state.room("subjects", room - state.used["subjects"])
+        # The tree of events has as many leaves as the table of turns has records, and twice as many nodes.
+        state.used["turns"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
+        if core["heap_room"] < state.used["turns"] + messages + codes.SPARE:
+            room = _next_power_of_two(state.used["turns"] + 2 * (messages + codes.SPARE))
+            state.room("turns", room - state.used["turns"])
             state.room("heap", 2 * room - state.used["heap"])
             core["heap_room"] = room
 

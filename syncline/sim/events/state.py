@@ -26,18 +26,17 @@ NUMBER = np.dtype(np.int32)
 TABLES: dict[str, np.dtype[Any]] = {
     # The single record of the core: the clock, the used size of each table, the reason why compiled code returned.
     "core": _record(
-        "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
+        "now:f8 number:i8 leaves:i8 levels:i8 places:i8 noted:i8 free:i8 hole:i8 heap_room:i8"
         " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
-        " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 awaited:i8 parts:i8 known_parts:i8"
+        " changed:i8 visit:i4 width:i8 shift:i8 spans:i8 sends:i8 late:i8 awaited:i8 parts:i8 known_parts:i8"
         " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
         " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 stream:i8 kind_without_room:i8 ahead:i8"
         " ahead_bytes:f8"
     ),
-    # Events: time, order within one instant (priority, then number, then kind), and place among the waiting events.
-    "heap": _record("time:f8 key:i8 place:i4"),
-    # The subject of the event at a place: the number of a record, and of an arrival also the message's turn at the
-    # receiving rank. At a place without an event ``id`` is the next such place.
-    "subjects": _record("id:i4 turn:i4"),
+    # Events: time, order within one instant (priority, then number, then kind), place among the waiting events, and
+    # subject, the number of a record. The subject of a place without an event is the next such place.
+    "heap": _record("time:f8 key:i8 place:i4 subject:i4"),
+    "turns": NUMBER,  # of an arrival at a place among the waiting events: the message's turn at the receiving rank
     # Instructions: code, whether it has an effect and whether the timeline leaves out its span; number of its message,
     # part, mark, choice or error line, or of the operation to which it jumps; a message's port and route; its seconds
     # or bytes.
@@ -62,32 +61,34 @@ TABLES: dict[str, np.dtype[Any]] = {
     # receive, and has issued; the place in ``slots`` of the first message to it.
     "ranks": _record(
         "part:i4 instance:i4 message:i4 rank0:i4 entry:i4 end:i4 repetition:i4 send_entry:i4"
-        " send_repetition:i4 send_index:i4 queued:i4 unsent:i4 needed:i4 received:i4 received_early:i4 admitted:i4"
+        " send_repetition:i4 sending:i4 queued:i4 unsent:i4 needed:i4 received:i4 received_early:i4 admitted:i4"
         " receives:i4 slot0:i8 busy:i1 gloo:i1 nccl:i1 issued:i4 departed:i4 ahead:i4"
     ),
     "messages": _record(
-        "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 reads:i4 route:i4 next:i4 port:i4 sender:i4"
-        " receiver:i4 turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8"
-        " visit:i8"
+        "kind:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 flowing:i1 hops:i4 reads:i4 route:i4 next:i4 port:i4"
+        " sender:i4 receiver:i4 turn:i4 operation:i4 visit:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 before:f8"
+        " after:f8 end:f8 key:i8 start:f8"
     ),
     # As many records per message as the longest route has channels: the message's neighbours on each.
-    "links": _record("before:i4 after:i4"),
+    "links": _record("before:i4 after:i4 channel:i4"),
     # Resources that serve a worker's messages one at a time.
     "ports": _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8"),
     # Resources with one bandwidth that messages share.
     "channels": _record(
-        "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
+        "bandwidth:f8 left:f8 left_each:f8 visit:i4 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
     ),
     # Routes: rate, seconds before and after the bytes, and channels; the number of a program's messages that are queued
     # for the route, and the messages that have left and not arrived, see `syncline.sim.events.core.messages`.
-    "routes": _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8"),
+    "routes": _record(
+        "rate:f8 before:f8 after:f8 hop0:i4 hops:i4 out:i4 into:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8"
+    ),
     "hops": NUMBER,  # channels of the routes
     # Kinds of collectives, and the plans of their rounds: see `syncline.sim.events.plans`.
     "plans": _record(
         "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
         " opening0:i8 openings:i4 timed:i4 timeout:f8 near:f8 duration:f8"
     ),
-    "places": _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 slot0:i8 nbytes:f8"),
+    "places": _record("entry0:i4 entry1:i4 send0:i4 receives:i4 sends:i4 from0:i8 slot0:i8 nbytes:f8"),
     "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 received:i4 departed:i4"),
     "sendings": _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8"),
     "sources": NUMBER,
@@ -95,6 +96,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "slots": NUMBER,  # per message to a rank: the message that waits to start; -1 if it has arrived before its turn
     # Scratch memory: messages that start and their lateness; messages that a choice waits for; channels whose flows
     # have changed; in a search for connected flows, the flows found, and the channels to visit and seen.
+    "noted": np.dtype(np.int64),
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
     "awaited": NUMBER,
@@ -106,10 +108,10 @@ TABLES: dict[str, np.dtype[Any]] = {
 """The tables whose addresses compiled code has, in this order."""
 
 _SCRATCH = "late", "late_s", "awaited", "changed", "found", "to_visit", "seen"
-WRITTEN_FIRST = {"heap", "subjects", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
+WRITTEN_FIRST = {"heap", "turns", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
 """Tables whose new records are written completely before any is read."""
 
-BLOCK, ALIGNED = 2**15, 16
+BLOCK, ALIGNED = 2**15, 64
 """Bytes of the block that small tables share, and the multiple to which each table is rounded up."""
 
 NO_RECORDS: dict[str, Records] = {name: np.zeros(0, dtype=kind) for name, kind in TABLES.items()}
@@ -135,7 +137,8 @@ class CoreState:
         self.addresses = np.zeros(len(TABLES), dtype=np.int64)
         self.address = self.addresses.ctypes.data
         self.used = dict.fromkeys(TABLES, 0)
-        self._block = np.zeros(BLOCK, dtype=np.uint8)
+        block = np.zeros(BLOCK + ALIGNED, dtype=np.uint8)
+        self._block = block[-block.ctypes.data % ALIGNED :][:BLOCK]
         self._block_address, self._block_bytes_left = self._block.ctypes.data, BLOCK
         self._tables: dict[str, Records] = {}
         self.take("core", 1)
@@ -158,8 +161,10 @@ class CoreState:
             address = self._block_address + offset
         else:
             allocate = np.empty if name in WRITTEN_FIRST else np.zeros
-            memory, offset = allocate(nbytes, dtype=np.uint8), 0
-            address = memory.__array_interface__["data"][0]
+            memory = allocate(nbytes + ALIGNED, dtype=np.uint8)
+            start = memory.__array_interface__["data"][0]
+            offset = -start % ALIGNED
+            address = start + offset
         table: Records = np.ndarray((records,), kind, memory, offset)
         self._tables[name] = table
         self.addresses[AT[name]] = address

@@ -147,10 +147,10 @@ def create_instance(addresses, part_id):
         rank = ranks[rank_id]
         rank.part, rank.instance, rank.rank0 = -1, instance_id, instance.rank0
         rank.entry, rank.end, rank.send_entry = place_record.entry0, place_record.entry1, place_record.entry0
-        rank.repetition = rank.send_repetition = rank.send_index = rank.queued = rank.unsent = rank.busy = 0
+        rank.repetition = rank.send_repetition = rank.queued = rank.unsent = rank.busy = 0
         rank.received = rank.received_early = rank.admitted = rank.issued = rank.departed = 0
         rank.needed, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_record.receives, plan.gloo, plan.nccl
-        rank.ahead = plan.ahead
+        rank.ahead, rank.sending = plan.ahead, place_record.send0
         rank.slot0 = instance.slot0 + place_record.slot0
         if not plan.gloo:
             rank.message = instance.message0 + place

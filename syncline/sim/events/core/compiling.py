@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
+import llvmlite.ir
 import numba
 from numba import types
 from numba.core import cgutils, sigutils
@@ -36,6 +37,9 @@ from syncline.sim.events.codes import ENTRIES, SOURCES
 
 MODULES = "loop", "table_writers"
 """The modules that have entries; they import the others."""
+
+CACHE_LINE = 64
+"""Bytes that the processor fetches from memory together."""
 
 ENDLESS = 1 << 40
 """Length of every table as compiled code sees it."""
@@ -144,6 +148,29 @@ def table_at(index: int, kind: Any) -> Any:
         return _array(context, builder, array_type, _load_address(builder, addresses, index))
 
     return _view(array_type, table)
+
+
+def fetcher_at(index: int, kind: Any) -> Any:
+    """Return a function that lets the processor fetch a record of this table into its cache, and does not wait."""
+    pointer = llvmlite.ir.IntType(8).as_pointer()
+
+    def fetcher(typing_context: Any, addresses: Any, number: Any) -> Any:
+        """Return the function's types and the generator of its code, as Numba demands of an intrinsic."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            first = _load_address(builder, arguments[0], index)
+            int32 = llvmlite.ir.IntType(32)
+            function_type = llvmlite.ir.FunctionType(llvmlite.ir.VoidType(), [pointer, int32, int32, int32])
+            prefetch = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0i8")
+            record = builder.add(first, builder.mul(arguments[1], first.type(kind.itemsize)))
+            for offset in range(0, kind.itemsize, CACHE_LINE):
+                line = builder.inttoptr(builder.add(record, first.type(offset)), pointer)
+                builder.call(prefetch, [line, int32(1), int32(3), int32(1)])  # to write, into all caches, data
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return intrinsic(fetcher)
 
 
 def array_at(kind: Any) -> Any:

@@ -46,30 +46,30 @@ def mark_changed(addresses, channel_number, number):
 
 
 @core_function("void", "int64, int64")
-def update_hub(addresses, hop0, num_hops):
+def update_hub(addresses, first_link, num_links):
     """Keep the hub of a new flow's channels if the new flow and all flows on the channels pass it; else remove it.
 
-    The channels are ``num_hops`` records of the table ``hops`` from ``hop0`` on. Without a common hub, neither they nor
-    the channels of their previous hubs have one any more.
+    The flow has ``num_links`` links from ``first_link`` on. Without a common hub, neither their channels nor the
+    previous hubs of these have one any more.
     """
-    channels, hops = views.channels(addresses), views.hops(addresses)
+    channels, links = views.channels(addresses), views.links(addresses)
     hub, have_one_hub, passes_hub = NO_HUB, True, False
-    for hop in range(hop0, hop0 + num_hops):
-        channel = channels[hops[hop]]
+    for link in range(first_link, first_link + num_links):
+        channel = channels[links[link].channel]
         if channel.flows > 1:
             channel_hub = channel.hub
             if channel_hub == NO_HUB or (hub != NO_HUB and hub != channel_hub):  # noqa: PLR1714
                 have_one_hub = False
             hub = channel_hub
     if have_one_hub:
-        for hop in range(hop0, hop0 + num_hops):
-            passes_hub = passes_hub or hops[hop] == hub
+        for link in range(first_link, first_link + num_links):
+            passes_hub = passes_hub or links[link].channel == hub
     if passes_hub and channels[hub].hub == hub:
-        for hop in range(hop0, hop0 + num_hops):
-            channels[hops[hop]].hub = hub
+        for link in range(first_link, first_link + num_links):
+            channels[links[link].channel].hub = hub
     else:
-        for hop in range(hop0, hop0 + num_hops):
-            channel = channels[hops[hop]]
+        for link in range(first_link, first_link + num_links):
+            channel = channels[links[link].channel]
             if channel.hub != NO_HUB:
                 channels[channel.hub].hub = NO_HUB
             channel.hub = NO_HUB
@@ -86,16 +86,13 @@ def begin_flow(addresses, message_id, number):
     ``number`` is the number of the event that ends the flow, or settles the rates.
     """
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    route = views.routes(addresses)[message.route]
-    hops = views.hops(addresses)
-    now = core.now
+    links, now = views.links(addresses), core.now
+    first_link = message_id << core.shift
     message.left, message.since = message.nbytes, now
     is_alone = True
     if message.nbytes != 0.0:
-        channels, links = views.channels(addresses), views.links(addresses)
-        for hop in range(route.hops):
-            channel = channels[hops[route.hop0 + hop]]
-            link = (message_id << core.shift) + hop
+        for link in range(first_link, first_link + message.hops):
+            channel = views.channels(addresses)[links[link].channel]
             if channel.flows:
                 is_alone = False
                 links[channel.tail].after = link
@@ -106,14 +103,13 @@ def begin_flow(addresses, message_id, number):
             channel.flows += 1
         message.flowing = 1
     if is_alone:
-        message.rate, message.due = route.rate, 1
-        message.end = now + message.nbytes / route.rate
+        message.due, message.end = 1, now + message.nbytes / message.rate
         message.key = push_event(addresses, message.end, codes.NORMAL, number, codes.DRAINED, message_id, 0)
     else:
         message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
-        update_hub(addresses, route.hop0, route.hops)
-        for hop in range(route.hops):
-            mark_changed(addresses, hops[route.hop0 + hop], number)
+        update_hub(addresses, first_link, message.hops)
+        for link in range(first_link, first_link + message.hops):
+            mark_changed(addresses, links[link].channel, number)
 
 
 @core_function("void", "int64")
@@ -121,15 +117,13 @@ def end_flow(addresses, message_id):
     """Remove the flow of a message, whose last byte has left, from its channels."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.due = 0
+    channels, links = views.channels(addresses), views.links(addresses)
     if not message.flowing:
         return
     message.flowing = 0
-    route = views.routes(addresses)[message.route]
-    channels, links, hops = views.channels(addresses), views.links(addresses), views.hops(addresses)
-    for hop in range(route.hops):
-        channel_number = hops[route.hop0 + hop]
-        channel = channels[channel_number]
-        link = links[(message_id << core.shift) + hop]
+    for number in range(message_id << core.shift, (message_id << core.shift) + message.hops):
+        link = links[number]
+        channel = channels[link.channel]
         if link.before >= 0:
             links[link.before].after = link.after
         else:
@@ -140,7 +134,7 @@ def end_flow(addresses, message_id):
             channel.tail = link.before
         channel.flows -= 1
         if channel.flows:
-            mark_changed(addresses, channel_number, next_number(addresses))
+            mark_changed(addresses, link.channel, next_number(addresses))
 
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
@@ -154,8 +148,7 @@ def find_connected_flows(addresses, first_channel, hub):
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     flow_list, to_visit, seen_channels = views.found(addresses), views.to_visit(addresses), views.seen(addresses)
-    links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
-    visit, shift = core.visit, core.shift
+    links, visit, shift = views.links(addresses), core.visit, core.shift
     channels[first_channel].visit = visit
     to_visit[0], seen_channels[0] = first_channel, first_channel
     num_to_visit, num_flows, num_channels = 1, 0, 1
@@ -180,14 +173,12 @@ def find_connected_flows(addresses, first_channel, hub):
                 message.fair = np.inf
                 flow_list[num_flows] = message_id
                 num_flows += 1
-                route = routes[message.route]
-                for hop in range(route.hop0, route.hop0 + route.hops):
-                    other = channels[hops[hop]]
-                    if other.visit != visit:
-                        other.visit = visit
-                        to_visit[num_to_visit] = hops[hop]
+                for number in range(message_id << shift, (message_id << shift) + message.hops):
+                    other = links[number].channel
+                    if channels[other].visit != visit:
+                        channels[other].visit = visit
+                        to_visit[num_to_visit] = seen_channels[num_channels] = other
                         num_to_visit += 1
-                        seen_channels[num_channels] = hops[hop]
                         num_channels += 1
             link = links[link].after
     return num_flows, num_channels
@@ -237,8 +228,7 @@ def hub_rate(addresses, hub, num_changed):
 def fill_progressively(addresses, num_channels):
     """Compute the max-min fair rates of flows by progressive filling, as the field ``fair`` of their messages."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    seen_channels, links = views.seen(addresses), views.links(addresses)
-    hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift
+    seen_channels, links, shift = views.seen(addresses), views.links(addresses), core.shift
     for i in range(num_channels):
         channel = channels[seen_channels[i]]
         channel.left, channel.growing = channel.bandwidth, channel.flows
@@ -255,12 +245,12 @@ def fill_progressively(addresses, num_channels):
             if channels[seen_channels[i]].left_each == level:
                 link = channels[seen_channels[i]].head
                 while link >= 0:
-                    message = messages[link >> shift]
+                    message_id = link >> shift
+                    message = messages[message_id]
                     if message.fair == np.inf:
                         message.fair = level
-                        route = routes[message.route]
-                        for hop in range(route.hop0, route.hop0 + route.hops):
-                            channel = channels[hops[hop]]
+                        for number in range(message_id << shift, (message_id << shift) + message.hops):
+                            channel = channels[links[number].channel]
                             channel.left -= level
                             channel.growing -= 1
                     link = links[link].after

@@ -18,6 +18,7 @@ import numpy as np
 from syncline.sim.events.codes import KIND_BITS, NORMAL, PRIORITY_BIT
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
+from syncline.sim.events.core.fetching import MANY_LEVELS, fetch_ahead
 
 
 @core_function("int64")
@@ -28,8 +29,8 @@ def next_number(addresses):
     return core.number
 
 
-@core_function("void", "int64, float64, int64, int64")
-def replay_games(addresses, node, time, key, place):
+@core_function("void", "int64, float64, int64, int64, int64")
+def replay_games(addresses, node, time, key, place, subject):
     """Put an event on a leaf of the tournament tree, and play its games against other events up to the top.
 
     Args:
@@ -38,15 +39,18 @@ def replay_games(addresses, node, time, key, place):
         time: seconds at which the event happens; infinite to empty the leaf.
         key: order of the event within its instant.
         place: place of the event.
+        subject: number of the record to which the event happens.
     """
     heap = views.heap(addresses)
-    heap[node].time, heap[node].key, heap[node].place = time, key, place
+    heap[node].time, heap[node].key, heap[node].place, heap[node].subject = time, key, place, subject
     while node > 1:
         other = heap[node ^ 1]
         if other.time < time or (other.time == time and other.key < key):
-            time, key, place = other.time, other.key, other.place
+            time, key, place, subject = other.time, other.key, other.place, other.subject
+            if heap[node >> 1].key == key:
+                return
         node >>= 1
-        heap[node].time, heap[node].key, heap[node].place = time, key, place
+        heap[node].time, heap[node].key, heap[node].place, heap[node].subject = time, key, place, subject
 
 
 @core_function("void")
@@ -60,7 +64,8 @@ def replay_all_games(addresses):
         first, other = heap[2 * node], heap[2 * node + 1]
         if other.time < first.time or (other.time == first.time and other.key < first.key):
             first = other
-        heap[node].time, heap[node].key, heap[node].place = first.time, first.key, first.place
+        heap[node].time, heap[node].key = first.time, first.key
+        heap[node].place, heap[node].subject = first.place, first.subject
 
 
 @core_function("void")
@@ -70,8 +75,8 @@ def double_leaves(addresses):
     leaves = core.leaves
     for node in range(leaves, 2 * leaves):
         heap[node + leaves].time, heap[node + leaves].key = heap[node].time, heap[node].key
-        heap[node + leaves].place = node - leaves
-    core.leaves = 2 * leaves
+        heap[node + leaves].place, heap[node + leaves].subject = heap[node].place, heap[node].subject
+    core.leaves, core.levels = 2 * leaves, core.levels + 1
     replay_all_games(addresses)
 
 
@@ -88,21 +93,23 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
         subject: number of the record to which the event happens.
         turn: of an arrival, the number of the message among those of its receiver.
     """
-    core, subjects = views.core(addresses), views.subjects(addresses)
+    core = views.core(addresses)
     key = (priority << PRIORITY_BIT) | (number << KIND_BITS) | kind
     if core.hole >= 0:  # the place of the event that is being processed
         place = core.hole
         core.hole = -1
     elif core.free >= 0:  # the first of a list of empty places
         place = core.free
-        core.free = subjects[place].id
+        core.free = views.heap(addresses)[core.leaves + place].subject
     else:
         place = core.places
         if place == core.leaves:
             double_leaves(addresses)
         core.places = place + 1
-    subjects[place].id, subjects[place].turn = subject, turn
-    replay_games(addresses, core.leaves + place, time, key, place)
+    views.turns(addresses)[place] = turn
+    replay_games(addresses, core.leaves + place, time, key, place, subject)
+    if core.levels >= MANY_LEVELS:
+        fetch_ahead(addresses, core.leaves + place)
     return key
 
 
@@ -116,9 +123,9 @@ def schedule(addresses, delay_s, kind, subject):
 @core_function("void")
 def remove_first(addresses):
     """Empty the place of the event that was processed last, because no new event took this place."""
-    core, subjects = views.core(addresses), views.subjects(addresses)
-    place = core.hole
-    core.hole = -1
-    subjects[place].id = core.free
-    core.free = place
-    replay_games(addresses, core.leaves + place, np.inf, 0, place)
+    core = views.core(addresses)
+    place, next_free = core.hole, core.free
+    core.hole, core.free = -1, place
+    replay_games(addresses, core.leaves + place, np.inf, 0, place, next_free)
+    if core.levels >= MANY_LEVELS:
+        fetch_ahead(addresses, core.leaves + place)

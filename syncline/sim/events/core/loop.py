@@ -39,6 +39,7 @@ from syncline.sim.events.core.messages import (
     queue_message,
     schedule_arrivals,
     start_late_message,
+    take_route,
 )
 
 BY_RECV, BY_FIRST = 1, 2
@@ -61,7 +62,8 @@ def send(addresses, stream_id):
     if message.sent:  # the message before with this tag has not been received yet
         return False
     message.kind, message.sent, message.offered, message.arrived = codes.OF_PROGRAM, 1, 0, 0
-    message.nbytes, message.port, message.route = operation.amount, operation.port, operation.route
+    message.nbytes, message.port = operation.amount, operation.port
+    take_route(addresses, operation.number, operation.route)
     message.operation, message.sender = stream.operation, stream.worker
     message.turn = core.sends
     core.sends += 1
@@ -300,7 +302,7 @@ def run_core(addresses, until, until_key):
         until_key: key of this event, which orders the events of one instant.
     """
     core, messages = views.core(addresses), views.messages(addresses)
-    heap, subjects = views.heap(addresses), views.subjects(addresses)
+    heap, turns = views.heap(addresses), views.turns(addresses)
     take_over_changes(addresses)
     reason = codes.IDLE
     while reason == codes.IDLE:
@@ -320,16 +322,15 @@ def run_core(addresses, until, until_key):
             return codes.LATE
         if core.hole >= 0:
             remove_first(addresses)
-        time, key, place = heap[1].time, heap[1].key, heap[1].place
+        time, key, place, subject = heap[1].time, heap[1].key, heap[1].place, heap[1].subject
         if time == np.inf or time > until or (time == until and key > until_key):
             break
         if lacks_room(addresses):
             return codes.ROOM
         core.hole = place
-        subject, turn = subjects[place].id, subjects[place].turn
         kind = key & codes.KIND_MASK
         if kind == codes.DRAINED and not (messages[subject].due and messages[subject].key == key):
             continue  # the message has drained, or will drain, at another time
         core.now = time
-        reason = process_event(addresses, kind, subject, turn)
+        reason = process_event(addresses, kind, subject, turns[place])
     return reason

@@ -62,6 +62,17 @@ def begin_flow_after(addresses, message_id, number, delay_s):
         begin_flow(addresses, message_id, number)
 
 
+@core_function("void", "int64, int64")
+def take_route(addresses, message_id, route_id):
+    """Let a message take a route: copy the route's times, rate and channels, which it needs when it starts."""
+    message, route = views.messages(addresses)[message_id], views.routes(addresses)[route_id]
+    hops, links, shift = views.hops(addresses), views.links(addresses), views.core(addresses).shift
+    message.route, message.hops = route_id, route.hops
+    message.before, message.after, message.rate = route.before, route.after, route.rate
+    for hop in range(route.hops):
+        links[(message_id << shift) + hop].channel = hops[route.hop0 + hop]
+
+
 @core_function("void", "int64")
 def start_message(addresses, message_id):
     """Start a message whose ports are free, or note it for Python if Python has to compute its lateness first."""
@@ -73,22 +84,19 @@ def start_message(addresses, message_id):
         views.late(addresses)[core.late] = message_id
         core.late += 1
         return
-    route = views.routes(addresses)[message.route]
-    message.after = route.after
-    begin_flow_after(addresses, message_id, number, route.before)
+    begin_flow_after(addresses, message_id, number, message.before)
 
 
 @core_function("void", "int64, float64")
 def start_late_message(addresses, message_id, late_s):
     """Start a message that is late by ``late_s`` seconds, which come before or after its flow, as its latency does."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    route = views.routes(addresses)[message.route]
-    before_s = route.before
+    before_s = message.before
     is_nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
     if core.eager or message.kind == codes.OF_GLOO or is_nccl:
-        message.after = route.after + late_s
+        message.after += late_s
     else:
-        before_s, message.after = route.before + late_s, route.after
+        before_s += late_s
     begin_flow_after(addresses, message_id, message.key, before_s)
 
 
@@ -100,7 +108,7 @@ def offer_message(addresses, message_id):
     """
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
-        schedule(addresses, views.routes(addresses)[message.route].after, codes.CLEARED, message_id)
+        schedule(addresses, message.after, codes.CLEARED, message_id)
         return True
     if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
         start_message(addresses, message_id)
@@ -197,21 +205,22 @@ def send_next(addresses, rank_id):
     entry_number = rank.send_entry
     while not entries[entry_number].sends:
         entry_number += 1
-    entry = entries[entry_number]
-    sending = views.sendings(addresses)[entry.send0 + rank.send_index]
+    entry, sending = entries[entry_number], views.sendings(addresses)[rank.sending]
     turn = sending.turn + rank.send_repetition * sending.stride
-    rank.send_index += 1
-    if rank.send_index == entry.sends:
-        rank.send_index = 0
+    rank.sending += 1  # after an entry's last sending comes the first one of the next entry
+    if rank.sending == entry.send0 + entry.sends:
         rank.send_repetition += 1
         if rank.send_repetition == entry.times:
             rank.send_repetition = 0
             entry_number += 1
+        else:
+            rank.sending = entry.send0
     rank.send_entry = entry_number
     message = views.messages(addresses)[rank.message]
     receiver = rank.rank0 + sending.to
     message.receiver, message.turn = receiver, turn
-    message.nbytes, message.route = sending.nbytes, sending.route
+    message.nbytes = sending.nbytes
+    take_route(addresses, rank.message, sending.route)
     receiving_rank = ranks[receiver]
     if turn < receiving_rank.admitted:
         start_message(addresses, rank.message)
@@ -355,7 +364,8 @@ def post_receives(addresses, rank_id, entry_number):
         message = messages[message_id]
         connection = sources[place.from0 + turn]
         message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.slot0 + turn
-        message.route, message.port = plan.route0 + connection, instance.port0 + connection
+        message.port = instance.port0 + connection
+        take_route(addresses, message_id, plan.route0 + connection)
         queue_at_end_of_instant(addresses, message_id)
     rank.admitted += entry.receives
 
@@ -373,7 +383,8 @@ def issue_sends(addresses, rank_id, entry_number):
         message_id = instance.message0 + ranks[receiver].slot0 - instance.slot0 + sending.turn
         message = messages[message_id]
         message.kind, message.sender, message.receiver, message.turn = codes.OF_GLOO, rank_id, receiver, sending.turn
-        message.nbytes, message.route = sending.nbytes, sending.route
+        message.nbytes = sending.nbytes
+        take_route(addresses, message_id, sending.route)
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
         rank.issued += 1

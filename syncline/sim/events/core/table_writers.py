@@ -33,7 +33,7 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
     hop = first_hop
     for i in range(num_routes):
         route = routes[first_route + i]
-        route.hop0 = hop
+        route.hop0, route.out = hop, -1
         rate = np.inf
         for j in range(i * width, (i + 1) * width):
             channel = channels[j]
@@ -43,7 +43,9 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
                     is_repeated |= channels[k] == channel
                 if not is_repeated:
                     rate = min(rate, bandwidth[channel])
-                    hops[hop] = channel
+                    hops[hop] = route.into = channel
+                    if route.out < 0:
+                        route.out = channel
                     hop += 1
         route.hops = hop - route.hop0
         route.rate, route.before, route.after = rate, before_s[i], after_s[i]
@@ -102,7 +104,7 @@ def write_plan(columns_at, num_runs, num_ranks):
         next_entry += scratch[received0 + rank]
         scratch[received0 + rank] = scratch[seen0 + rank] = 0
         num_sends = scratch[rank]
-        scratch[rank] = next_sending
+        scratch[rank] = places[rank].send0 = next_sending
         next_sending += num_sends
     for run in range(num_runs):
         # The entry of each rank that sends or receives in the run.
@@ -124,7 +126,7 @@ def write_plan(columns_at, num_runs, num_ranks):
             rank, receiver = senders[i], receivers[i]
             sending = sendings[scratch[rank]]
             scratch[rank] += 1
-            sending.to, sending.nbytes, sending.route = receiver, sizes[i], i
+            sending.to, sending.nbytes = receiver, sizes[i]
             sending.turn = places[receiver].receives + scratch[received0 + receiver]
             sending.stride = entries[places[receiver].entry1 - 1].receives
             scratch[received0 + receiver] += 1
@@ -143,6 +145,7 @@ def write_plan(columns_at, num_runs, num_ranks):
             entry_of_run = entries[e]
             bytes_per_round = 0.0
             for s in range(entry_of_run.send0, entry_of_run.send0 + entry_of_run.sends):
+                senders[s], receivers[s], sendings[s].route = rank, sendings[s].to, s
                 bytes_per_round += sendings[s].nbytes
             place.nbytes += entry_of_run.times * bytes_per_round
             place.sends += entry_of_run.times * entry_of_run.sends

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.sim.events.core.compiling import array_at, record_at, table_at
+from syncline.sim.events.core.compiling import array_at, fetcher_at, record_at, table_at
 from syncline.sim.events.state import AT, TABLES
 
 core = record_at(AT["core"], TABLES["core"])
@@ -21,6 +21,7 @@ place_records, entry_records, sending_records = (array_at(TABLES[name]) for name
 
 for _name, _kind in TABLES.items():
     globals().setdefault(_name, table_at(AT[_name], _kind))
+    globals()[f"fetch_{_name}"] = fetcher_at(AT[_name], _kind)
 
 
 def __getattr__(name: str) -> Any:

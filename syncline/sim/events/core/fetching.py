@@ -1,0 +1,136 @@
+"""Fetching of records into the processor's cache before the events that need them.
+
+With 10^5 waiting events a record is in main memory when its event comes, and the wait for it is longer than the event's
+computation. But the tournament tree of events tells which events come soon: the winners ``LEVEL`` levels below the top.
+When such a node has a new winner, this event is noted and the records of its subject are fetched. The records that
+these name are fetched ``DISTANCE`` events later, and so on, so that no step waits for the step before it.
+
+Fetching changes no record, and any record may be fetched; a record is only read here if it exists.
+"""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+from __future__ import annotations
+
+from syncline.sim.events.codes import ARRIVED, DRAINED, GO_ON, KIND_BITS, KIND_MASK, NOTED, OF_PROGRAM
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
+
+LEVEL, DISTANCE = 7, 3
+
+MANY_LEVELS = 12
+"""Levels of the tree of events from which on records are fetched; the records of fewer events stay in the cache."""
+
+
+@core_function("void", "int64")
+def fetch_ahead(addresses, leaf):
+    """Note the event that has come near to the top because a leaf has changed, and fetch records for noted events."""
+    core, noted = views.core(addresses), views.noted(addresses)
+    event = views.heap(addresses)[leaf >> (core.levels - LEVEL)]
+    if not event.key:  # an empty place
+        return
+    kind, subject, latest = event.key & KIND_MASK, event.subject, core.noted + 1
+    core.noted = latest
+    noted[latest % NOTED] = (subject << KIND_BITS) | kind
+    node = core.leaves + event.place
+    for _ in range(core.levels - MANY_LEVELS + 1):  # the nodes near the top are in the cache
+        views.fetch_heap(addresses, node)
+        views.fetch_heap(addresses, node ^ 1)
+        node >>= 1
+    if kind == DRAINED:
+        fetch_message(addresses, subject)
+    elif kind == ARRIVED:
+        views.fetch_ranks(addresses, subject)
+        views.fetch_turns(addresses, event.place)
+    elif kind == GO_ON:
+        views.fetch_streams(addresses, subject)
+    for step in range(1, 5):
+        event = noted[(latest - step * DISTANCE) % NOTED]
+        kind, subject = event & KIND_MASK, event >> KIND_BITS
+        if kind == ARRIVED:
+            fetch_for_arrived(addresses, subject, step)
+        elif kind == DRAINED and views.messages(addresses)[subject].kind != OF_PROGRAM:
+            fetch_for_drained(addresses, subject, step)
+        elif kind == GO_ON and step == 1:
+            fetch_for_stream(addresses, subject)
+
+
+@core_function("void", "int64")
+def fetch_message(addresses, message_id):
+    """Fetch a message and its links."""
+    views.fetch_messages(addresses, message_id)
+    views.fetch_links(addresses, message_id << views.core(addresses).shift)
+
+
+@core_function("void", "int64")
+def fetch_channels_of(addresses, message_id):
+    """Fetch the channels of a message that has taken its route."""
+    first = message_id << views.core(addresses).shift
+    for link in range(first, first + views.messages(addresses)[message_id].hops):
+        views.fetch_channels(addresses, views.links(addresses)[link].channel)
+
+
+@core_function("void", "int64, int64")
+def fetch_for_send(addresses, rank_id, step):
+    """Fetch what a rank's next message needs: its sending, then receiver and route, then channels."""
+    rank = views.ranks(addresses)[rank_id]
+    if step == 1:
+        views.fetch_entries(addresses, rank.send_entry)
+        views.fetch_sendings(addresses, rank.sending)
+        return
+    sending = views.sendings(addresses)[rank.sending]
+    receiver_id = rank.rank0 + sending.to
+    if step == 2:
+        views.fetch_ranks(addresses, receiver_id)
+        views.fetch_routes(addresses, sending.route)
+    elif step == 3:
+        route = views.routes(addresses)[sending.route]
+        views.fetch_channels(addresses, route.out)
+        views.fetch_channels(addresses, route.into)
+        views.fetch_hops(addresses, route.hop0)
+        views.fetch_slots(addresses, views.ranks(addresses)[receiver_id].slot0 + sending.turn)
+
+
+@core_function("void", "int64, int64")
+def fetch_for_arrived(addresses, rank_id, step):
+    """Fetch what a rank needs at the arrival of a message: it may send its next message, or be done."""
+    if step == 1:
+        rank = views.ranks(addresses)[rank_id]
+        views.fetch_entries(addresses, rank.entry)
+        views.fetch_slots(addresses, rank.slot0 + rank.received)
+        fetch_message(addresses, rank.message)
+        if rank.entry == rank.end:
+            views.fetch_parts(addresses, rank.part)
+    fetch_for_send(addresses, rank_id, step)
+
+
+@core_function("void", "int64, int64")
+def fetch_for_drained(addresses, message_id, step):
+    """Fetch what the end of a message's flow needs: its sender sends the next, and its receiver admits another."""
+    message, ranks = views.messages(addresses)[message_id], views.ranks(addresses)
+    if step == 1:
+        views.fetch_ranks(addresses, message.sender)
+        views.fetch_ranks(addresses, message.receiver)
+        fetch_channels_of(addresses, message_id)
+        return
+    if ranks[message.sender].queued:
+        fetch_for_send(addresses, message.sender, step - 1)
+    receiver = ranks[message.receiver]
+    if receiver.admitted < receiver.receives:
+        slot = receiver.slot0 + receiver.admitted
+        if step == 2:
+            views.fetch_slots(addresses, slot)
+            return
+        waiting = views.slots(addresses)[slot]
+        if waiting > 0 and step == 3:
+            fetch_message(addresses, waiting - 1)
+        elif waiting > 0:
+            fetch_channels_of(addresses, waiting - 1)
+
+
+@core_function("void", "int64")
+def fetch_for_stream(addresses, stream_id):
+    """Fetch the collective that a stream joins."""
+    stream = views.streams(addresses)[stream_id]
+    operation = views.operations(addresses)[stream.operation]
+    views.fetch_parts(addresses, stream.parts + operation.number)
