@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.network.link import Link
 from syncline.errors import SynclineError
-from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, run_events
+from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, collective_finish_s, run_events
 from tests.sim.strategies import algorithms, sizes
 
 LINK = Link(10.0, 1.0)
@@ -431,3 +431,28 @@ def test_a_late_start_by_rendezvous_is_never_earlier_than_eagerly(of, workers, n
     starts_s = np.linspace(0.0, 0.1, workers)
     eager, rendezvous = (run_events([join] * workers, link, starts_s, rule).end_s for rule in ("eager", "rendezvous"))
     assert np.all(eager <= rendezvous * (1 + 1e-9))
+
+
+FETCHED = 5000
+"""So many workers that records are fetched ahead of the events."""
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "double-binary-tree"])
+def test_what_is_fetched_ahead_changes_no_time(algorithm):
+    starts_s = np.random.default_rng(0).exponential(1.0, FETCHED)
+    events_s, lockstep_s = (
+        collective_finish_s("all_reduce", FETCHED, 8.0, Link(0.5, 4.0), algorithm, starts_s, evaluator=evaluator)
+        for evaluator in ("events", "lockstep")
+    )
+    np.testing.assert_allclose(events_s, lockstep_s, rtol=1e-12)
+
+
+def test_messages_of_programs_need_no_collective_to_be_fetched_ahead():
+    programs = []
+    for worker in range(0, FETCHED, 2):
+        programs += [[Send(worker + 1, 8.0)], [Recv(worker)]]
+    starts_s = np.random.default_rng(0).exponential(1.0, FETCHED)
+    timeline = run_events(programs, Link(0.5, 4.0), starts_s)
+    receives = timeline.what == "recv"
+    expected_s = np.maximum(starts_s[::2] + 2.5, starts_s[1::2])
+    np.testing.assert_allclose(timeline.end_s[receives][np.argsort(timeline.worker[receives])], expected_s)
