@@ -221,7 +221,7 @@ def projected_shares(part: Printed) -> dict[str, Floats]:
 
 def advised_shares(part: Printed) -> dict[str, Floats]:
     """Return each method's compute utilisation on links of the rates `FINE`, by a plan of `sl.advise`."""
-    from syncline.planner.advice.plans import TrainingPlan, specs_of
+    from syncline.planner.advice.plans import TrainingPlan, spec_of_setting
     from syncline.planner.advice.question import advice_question
     from syncline.planner.projection.project import project_all
     from syncline.questions.projections import Advise
@@ -235,8 +235,7 @@ def advised_shares(part: Printed) -> dict[str, Floats]:
             tokens=batch * TRAINING_STEPS, methods=[method_fields(name) for name in part.methods],
         )  # fmt: skip
         question = advice_question(asked)
-        plans = [TrainingPlan(method) for method in question.methods]
-        spec = specs_of(question, plans, question.methods)
+        spec = spec_of_setting(question, TrainingPlan(question.methods[0]), question.methods)
         links = tuple(network(_link(rate)) for rate in rates)
         return project_all([spec.model_copy(update={"networks": links})], thresholds=False)
 

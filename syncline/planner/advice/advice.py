@@ -56,11 +56,6 @@ class Advice:
         """Return the values that change the advice, with the origin of each."""
         return advice_assumptions(self.question)
 
-    @property
-    def words(self) -> list[str]:
-        """Return all sentences that ``syncline advise`` prints below its tables."""
-        return [*self.decides, *self.changes, *self.unknown]
-
     def record(self) -> dict[str, Any]:
         """Return the advice as plain values, which ``--json`` prints."""
         question = self.question
@@ -69,7 +64,7 @@ class Advice:
         rows += [{"list": "infeasible"} | row for row in self.infeasible]
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain_rows: list[dict[str, Any]] = []
-        for row in rows:
+        for row in rows:  # a refused layout has no plan, and lacks most fields
             plan_fields = None if row["plan"] is None else row["plan"].fields | {"steps": question.steps}
             plain_rows.append({name: row.get(name) for name in names} | {"fields": plan_fields})
         return {
@@ -111,11 +106,8 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     infeasible += refused_rows
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
     unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
-    first_list = ranked or unranked
-    first_list[:REPLAYED] = [
-        row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
-        for row in first_list[:REPLAYED]
-    ]
+    for row in (ranked or unranked)[:REPLAYED]:
+        row.update(replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)})
     main_list = ranked if len(ranked) > 1 else unranked  # a single plan has no other that could become the first
     compared_rows = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, compared_rows)

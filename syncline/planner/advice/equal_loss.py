@@ -52,18 +52,18 @@ class TokensNeeded:
 
     def record(self) -> dict[str, Any]:
         """Return the tokens, their bounds and the predicted loss as fields of a plan's row."""
-        loss = self.loss
+        loss, is_known = self.loss, self.unknown is None
         return {
             "tokens": self.tokens,
-            "tokens_factor": None if self.unknown else self.factor,
-            "tokens_factor_low": None if self.unknown else self.factor_low,
-            "tokens_factor_high": None if self.unknown else self.factor_high,
-            "loss": loss and loss.loss,
-            "loss_low": loss and loss.low,
-            "loss_high": loss and loss.high,
-            "loss_ratio": None if self.unknown else self.ratio,
-            "loss_fit": loss and loss.fit.name,
-            "extrapolation": bool(self.beyond) if self.unknown is None else None,
+            "tokens_factor": self.factor if is_known else None,
+            "tokens_factor_low": self.factor_low if is_known else None,
+            "tokens_factor_high": self.factor_high if is_known else None,
+            "loss": loss.loss if loss else None,
+            "loss_low": loss.low if loss else None,
+            "loss_high": loss.high if loss else None,
+            "loss_ratio": self.ratio if is_known else None,
+            "loss_fit": loss.fit.name if loss else None,
+            "extrapolation": bool(self.beyond) if is_known else None,
             "beyond": self.beyond or None,
             "loss_basis": self.basis or None,
             "tokens_source": self.source or None,
@@ -135,7 +135,7 @@ def _missing_fit_reason(error: SpecError, fit_method: str) -> str:
     if error.path == "method":
         return NO_FIT
     value = f"{error.value:.4g}" if isinstance(error.value, float) else error.value
-    seen_range, _, _ = error.expected.partition(", which")
+    seen_range, _, _ = error.expected.partition(", which")  # ", which the fit has seen" and so on
     return f"beyond the fit of {fit_method}: {error.path} {value}; it covers {seen_range}"
 
 
@@ -170,7 +170,7 @@ def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
     reached = tokens_for_loss(question.target_loss, training, extrapolate=question.extrapolate)
     return TokensNeeded(
         reached.value,
-        base_low=reached.low / reached.value if reached.low else 1.0,
+        base_low=reached.low / reached.value if reached.low else 1.0,  # no uncertainty is known
         base_high=reached.high / reached.value if reached.high else 1.0,
         loss=reached.prediction,
         beyond=_beyond_text(reached.prediction),

@@ -16,7 +16,7 @@ from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
-from syncline.planner.advice.plans import TrainingPlan, specs_of
+from syncline.planner.advice.plans import TrainingPlan, spec_of_setting
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.bounds import deviation
 from syncline.planner.goodput.goodput import (
@@ -103,7 +103,8 @@ def goodput_by_events(question: AdviceQuestion, row: PlanRow) -> float | None:
     from syncline.planner.goodput.planned import simulated_goodput
 
     step_s, steps = row["step_time_s"], row["steps"]
-    if steps * step_s / row["goodput"] > MOST_FAILURES * question.failures.mtbf_s(question.workers):
+    expected_failures = steps * step_s / row["goodput"] / question.failures.mtbf_s(question.workers)
+    if expected_failures > MOST_FAILURES:
         return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
     training = failing_plan(question, row["plan"], step_s, steps, sharding=row["sharding"])
@@ -156,7 +157,7 @@ def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list
     for index, plan in enumerate(plans):
         indices_by_setting.setdefault(plan.setting, []).append(index)
     row_by_index: dict[int, PlanRow] = {}
-    for indices in indices_by_setting.values():
+    for indices in indices_by_setting.values():  # plans of one setting are priced at once
         setting_rows = _price_setting(question, [plans[index] for index in indices])
         row_by_index |= zip(indices, setting_rows, strict=True)
     return [row_by_index[index] for index in range(len(plans))]
@@ -164,34 +165,35 @@ def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list
 
 def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
     """Return the table rows of training plans that differ only in their methods; one projection prices them all."""
+    first_plan = plans[0]
     try:
-        spec = specs_of(question, plans, [plan.method for plan in plans])
+        spec = spec_of_setting(question, first_plan, [plan.method for plan in plans])
         prepared = ProjectionPlan([spec])
     except SpecError as error:
         # Price the plans one by one, so that only those with an error are refused.
         if len(plans) == 1:
-            return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
+            return [refused_row(first_plan.method.name, first_plan.layout.describe(), f"{error}")]
         return [row for plan in plans for row in _price_setting(question, [plan])]
-    network = plans[0].on(question.network, question.workers)
+    network = first_plan.on(question.network, question.workers)
     projected = ColumnRows([plan_columns(prepared, [network], with_thresholds=False)]).tolist()
     return [_plan_row(question, plan, prepared, index, projected[index]) for index, plan in enumerate(plans)]
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows with a field that says why a plan is faster than data parallelism without communication.
+    """Return the rows with the field ``below_computing``: why a plan takes less time than data parallelism computes.
 
     The comparison is with the data-parallel plan that computes fastest; the field is None for slower plans.
     """
-    least_s = math.inf
+    computing_s = []  # of data-parallel plans
     for row in rows:
         if row["plan"] and row["plan"].method.sends_in_backward and row["tokens_factor"] and row["compute_s"]:
             steps = row["tokens"] / row["tokens_factor"] / question.batch_tokens
-            least_s = min(least_s, steps * row["compute_s"])
-    least_s = 0.0 if math.isinf(least_s) else least_s  # without data parallelism there is nothing to compare with
+            computing_s.append(steps * row["compute_s"])
+    least_s = min(computing_s, default=0.0)  # no plan takes less than 0 s
     result = []
     for row in rows:
         reason = None
-        if row["plan"]:
+        if row["plan"]:  # not a layout that is refused
             bounds = row["tokens_factor_low"], row["tokens_factor_high"]
             reason = below_computing(row["time_s"], least_s, row["tokens_factor"], bounds, row["tokens_source"])
         result.append(row | {"below_computing": reason})
@@ -233,7 +235,7 @@ def _plan_row(
     cost_fields.pop("egress_bytes")  # the field ``wan_bytes`` replaces it
     level_bytes = None if step_bytes is None else [float(nbytes) * steps for nbytes in step_bytes]
     outermost_bytes = egress_bytes if level_bytes is None else level_bytes[-1]
-    time_s, low_s, high_s = seconds or (None, None, None)
+    time_s, low_s, high_s = (None, None, None) if seconds is None else seconds
     row = {
         "method": plan.method.name,
         "layout": plan.layout.describe(),
@@ -286,14 +288,16 @@ def _utilisation_at(projected: PlanRow, step_s: float | None) -> float | None:
 def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
     """Return the ratios of bounds to predictions of the tokens: of the token factor, and of data parallelism's tokens.
 
+    There are none if the question sets the tokens, because no fit gives them.
+
     Args:
         needed: the tokens with their bounds.
         end: ``low`` or ``high``, the bound.
     """
-    if needed.unknown is not None:  # then the question sets the tokens
+    if needed.unknown is not None:
         return ()
-    factor, base = getattr(needed, f"factor_{end}"), getattr(needed, f"base_{end}")
-    return None if factor is None else factor / needed.factor, base
+    factor, base_ratio = getattr(needed, f"factor_{end}"), getattr(needed, f"base_{end}")
+    return None if factor is None else factor / needed.factor, base_ratio
 
 
 def _training_seconds(
@@ -303,9 +307,9 @@ def _training_seconds(
     step_s = projected["step_time_s"]
     if step_s is None:
         return None
-    if needed.unknown is not None:
-        return steps * step_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
     time_s = steps * step_s
+    if needed.unknown is not None:  # the question sets the tokens: only the step is uncertain
+        return time_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
     bounds_s = []
     for sign, end in BOUNDS:
         factor = deviation(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end))

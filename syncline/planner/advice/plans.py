@@ -61,7 +61,7 @@ class TrainingPlan:
 
     def spec(self, question: AdviceQuestion) -> ProjectSpec:
         """Return the spec of the projection whose row has the plan's numbers."""
-        return specs_of(question, [self], [self.method])
+        return spec_of_setting(question, self, [self.method])
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class TrainingPlan:
 
 @lru_cache(maxsize=64)
 def first_spec(question: AdviceQuestion) -> ProjectSpec:
-    """Return the projection spec of plain data parallelism, which `specs_of` changes into the spec of a plan."""
+    """Return the projection spec of plain data parallelism, which `spec_of_setting` changes into the spec of a plan."""
     return ProjectSpec(
         kind="project", name="advise", model=question.model, tokens_per_worker=question.tokens_per_worker,
         workers=question.workers, steps=question.steps, methods=(method_of("ddp-adam"),),
@@ -97,9 +97,8 @@ def first_spec(question: AdviceQuestion) -> ProjectSpec:
     )  # fmt: skip
 
 
-def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
-    """Return the spec of one projection of several methods, with the layout and the options of the first plan."""
-    plan = plans[0]
+def spec_of_setting(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> ProjectSpec:
+    """Return the spec of one projection of several methods, with the layout and the options of a plan."""
     changed_fields: dict[str, Any] = {
         "methods": tuple(methods),
         "layout": LayoutSpec(**asdict(plan.layout)),
@@ -124,7 +123,7 @@ def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
         periods: steps between exchanges to try; empty: those of each method's preset.
     """
     methods = [method_of("ddp-adam")]
-    for common_period in periods or (None,):
+    for common_period in periods or (None,):  # None: each preset has its own period
         period = common_period or period_of(method_of("diloco"))
         methods += [
             _labelled_method("diloco", f"diloco every {period}", period=period),
@@ -196,12 +195,11 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
             layout = Layout(**fields)
             try:
                 layout.check(question.model)
+                reason = batch_misfit(question, layout)
             except SpecError as error:
-                yield layout, f"a divisor: {parallelism} is {error.value}; expected {error.expected}"
-                continue
-            misfit = batch_misfit(question, layout)
-            if misfit is not None:
-                yield layout, f"a divisor: {misfit}"
+                reason = f"{parallelism} is {error.value}; expected {error.expected}"
+            if reason is not None:
+                yield layout, f"a divisor: {reason}"  # a plan of this kind needs a degree that divides something
 
 
 def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:
@@ -211,17 +209,16 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
         question: the question, whose own assumptions replace others of their names.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
-    spec = first_spec(question).model_copy(
-        update={"methods": question.methods or candidate_methods(question.periods[:1])}
-    )
+    methods = question.methods or candidate_methods(question.periods[:1])  # other periods have the same assumptions
+    spec = first_spec(question).model_copy(update={"methods": methods})
     by_name = {assumption.name: assumption for assumption in projection_assumptions([spec], rows=(), origins=origins)}
-    if not question.methods:
+    if not question.methods and question.periods:
         periods = ", ".join(f"{period:,}" for period in question.periods)
         text = f"{periods} steps, for methods that exchange now and then"
         by_name["period"] = Assumption("period", list(question.periods), "steps", text, "all are tried")
-        if not question.periods:
-            presets = (method_of(name) for name in ("diloco", "streaming-diloco", *PERIODIC))
-            by_name["period"] = period_assumption(presets, PRESET)
+    elif not question.methods:
+        presets = (method_of(name) for name in ("diloco", "streaming-diloco", *PERIODIC))
+        by_name["period"] = period_assumption(presets, PRESET)
     by_name |= {assumption.name: assumption for assumption in question.assumptions}
     for name in ("overlap", "algorithm"):
         by_name[name] = Assumption(name, None, unit="", text="each plan has its own", origin="all are tried")

@@ -160,14 +160,16 @@ def advice_question(question: Advise) -> AdviceQuestion:
     else:
         model = replace(model, sequence=question.sequence)
         assumptions.append(sequence_assumption(model, GIVEN))
-    tokens = TOKENS_PER_PARAMETER * model.parameters
+    tokens, origin, source = TOKENS_PER_PARAMETER * model.parameters, FITS, TOKENS_SOURCE
     if question.tokens is not None:
         tokens = parse_count(question.tokens, "tokens")
+    if question.tokens is not None or question.target_loss is not None:
+        origin, source = GIVEN, ""
     text = f"{tokens / 1e9:,.4g} B by data parallelism, the other methods to its loss"
     if question.target_loss is not None:
         text = f"as many as each method needs for a loss of {question.target_loss:g}"
-    origin, source = (FITS, TOKENS_SOURCE) if question.tokens is None and question.target_loss is None else (GIVEN, "")
     assumptions.append(Assumption("tokens", tokens, unit="tokens", text=text, origin=origin, source=source))
+
     if question.batch_tokens is None:
         batch_tokens = default_batch(model.parameters, workers, model.sequence)
         origin, source = FITS, batch_source(model.parameters)
@@ -176,6 +178,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         batch_tokens, source = whole_batch(wanted_tokens, workers, model.sequence), ""
         origin = GIVEN if batch_tokens == wanted_tokens else f"the nearest to {wanted_tokens:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch_tokens, workers, origin, source))
+
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
     periods: tuple[int, ...] = PERIODS
     if question.period is not None:
@@ -186,6 +189,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
     elif periods and periods != PERIODS:
         text = f"{periods[0]:,} steps, for methods that exchange now and then"
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
+
     return AdviceQuestion(
         model, network, hardware=hardware, workers=workers, batch_tokens=batch_tokens, tokens=tokens,
         target_loss=question.target_loss,

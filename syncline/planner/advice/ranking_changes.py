@@ -96,17 +96,19 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
         rows: rows of one list, the fastest first.
         limit: number of rows to compare; the others have no bounds, and are not tied.
     """
-    compared_rows, base_step = [], None
+    if not rows:
+        return []
+    first_step = varied_step(question, rows[0])
+    compared_rows = []
     for index, row in enumerate(rows):
-        ratio_fields: dict[str, Any] = {"over_first": row["time_s"] / rows[0]["time_s"]}
         low = high = None
         is_compared = limit is None or index < limit
         if is_compared:
-            step = varied_step(question, row)
-            base_step = base_step or step  # the step of the first row, which all others are compared with
-            low, high = time_ratio_bounds(rows[0], base_step, row, step)
+            step = first_step if index == 0 else varied_step(question, row)
+            low, high = time_ratio_bounds(rows[0], first_step, row, step)
         tied = is_compared and index > 0 and (low is None or low <= 1)
-        compared_rows.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
+        ratio = row["time_s"] / rows[0]["time_s"]
+        compared_rows.append(row | {"over_first": ratio, "over_first_low": low, "over_first_high": high, "tied": tied})
     return compared_rows
 
 
@@ -142,6 +144,7 @@ def time_ratio_bounds(
         factor = deviation(sign, step_bound / step_ratio, tokens_ratio, base_tokens_ratio)
         return None if factor is None else time_ratio * factor
 
+    # The ratio is lowest if the plan needs few tokens and the base plan many.
     return bound(low, "low", base_end="high", sign=-1), bound(high, "high", base_end="low", sign=1)
 
 
@@ -175,9 +178,11 @@ class PreparedPlan(NamedTuple):
     sharding: str = "none"
 
     def time_s(self, network: Network, cache: PriceCache | None = None) -> float:
-        """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown.
+        """Return the seconds of the training on a network; infinity if they are unknown.
 
-        The network is placed already if it has a cache of prices.
+        Args:
+            network: network on which the plan's rule places the ranks, or with a cache one whose ranks are placed.
+            cache: prices of calls on this network, to which this call adds.
         """
         placed_network = self.plan.on(network, self.question.workers) if cache is None else network
         step = self.projection.step(self.method_index, placed_network, cache=cache)
@@ -196,11 +201,12 @@ class PreparedPlan(NamedTuple):
 
 def fastest_plan(plans: Sequence[PreparedPlan], network: Network) -> int:
     """Return the index of the plan that is fastest on a network, the first of equally fast plans."""
-    cache_by_network: dict[int, tuple[Network, PriceCache]] = {}  # by the identity of the placed network
+    # Plans on one network share prices. The networks are kept, so that their ids stay unique.
+    networks_and_caches: dict[int, tuple[Network, PriceCache]] = {}
     narrowings = []
     for plan in plans:
         placed_network = plan.plan.on(network, plan.question.workers)
-        _, cache = cache_by_network.setdefault(id(placed_network), (placed_network, PriceCache()))
+        _, cache = networks_and_caches.setdefault(id(placed_network), (placed_network, PriceCache()))
         narrowings.append(plan.narrowing_s(placed_network, cache))
     return next(indices_by_value(narrowings))
 
@@ -239,28 +245,26 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     def fastest_at_latency(factor: float) -> int:
         return fastest_plan(plans, scaled(question.network, selected=outermost.links, latency=factor))
 
-    first_setting, first_network = np.zeros((2, 1), dtype=np.int64)  # arrays of one index, 0
+    only_index = np.zeros(1, dtype=np.int64)  # of the setting and of the network
     computing = computing_bounds(plans[0].projection)
     communication = communication_bounds(plans[0].projection, [question.network])
-    low, high = threshold_bounds(computing, communication, first_setting, first_network)
-    bounds = float(low[0, 0]), float(high[0, 0])
+    low, high = threshold_bounds(computing, communication, settings=only_index, networks=only_index)
+    bounds = first_value(low), first_value(high)
     records = []
     bandwidth = float(outermost.link.bandwidth_bytes_per_s)
     latency = float(outermost.link.latency_s)
-    for quantity, now, fastest_at in (
+    for quantity, present_value, fastest_at in (
         ("bandwidth", bandwidth, fastest_at_bandwidth),
         ("latency", latency, fastest_at_latency),
     ):
-        if not now > 0:  # no factor changes a latency of 0
+        if not present_value > 0:  # no factor changes a latency of 0
             continue
-        doublings, halvings = DOUBLINGS[quantity]
-        change = _find_change(fastest_at, doublings, is_increase=True)
-        records.append(_threshold_record(quantity, now, is_increase=True, change=change, bounds=bounds))
-        change = _find_change(fastest_at, halvings, is_increase=False)
-        records.append(_threshold_record(quantity, now, is_increase=False, change=change, bounds=bounds))
+        for is_increase, num_factors in zip((True, False), DOUBLINGS[quantity], strict=True):
+            change = _find_change(fastest_at, num_factors, is_increase)
+            records.append(_threshold_record(quantity, present_value, is_increase, change=change, bounds=bounds))
     # With how much bandwidth would data parallelism be the first?
     other_indices = {index for index, row in enumerate(rows) if not row["plan"].method.sends_in_backward}
-    if 0 in other_indices and len(other_indices) < len(rows):
+    if 0 in other_indices and len(other_indices) < len(rows):  # data parallelism is among the rows, but not the first
         doublings, _ = DOUBLINGS["bandwidth"]
         change = _find_change(fastest_at_bandwidth, doublings, is_increase=True, allowed=other_indices)
         record = _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
@@ -331,6 +335,7 @@ def _threshold_record(
             low, high = value * low_factor, value * high_factor
         elif quantity == "latency":  # time grows with latency but falls with bandwidth, so the bounds swap and invert
             low, high = value * (1 / high_factor), value * (1 / low_factor)
+        # A number of workers has no bounds.
     return {
         "what": quantity,
         "of": "any",
@@ -346,18 +351,18 @@ def _threshold_record(
 
 def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_increase: bool) -> dict[str, Any]:
     """Find the number of workers at which another plan becomes the fastest, with the same batch and number of sites."""
-    change = LeaderChange(None, becomes=None, looked_to=1.0)
+    changed_at, fastest, looked_to = None, None, 1.0
     doublings, halvings = DOUBLINGS["workers"]
     for exponent in range(1, (doublings if is_increase else halvings) + 1):
         factor = 2.0**exponent if is_increase else 0.5**exponent
         times_s = _times_with_workers(question, rows, factor)
-        if times_s is None or math.isinf(min(times_s)):
+        if times_s is None or math.isinf(min(times_s)):  # no plan can have so many workers
             break
-        fastest = int(np.argmin(times_s))
-        if fastest != 0:
-            change = LeaderChange(factor, becomes=fastest, looked_to=factor)
+        looked_to = factor
+        if np.argmin(times_s) != 0:
+            changed_at, fastest = factor, int(np.argmin(times_s))
             break
-        change = LeaderChange(None, becomes=None, looked_to=factor)
+    change = LeaderChange(changed_at, becomes=fastest, looked_to=looked_to)
     return _threshold_record("workers", question.workers, is_increase, change=change, bounds=(1.0, 1.0))
 
 
@@ -378,10 +383,13 @@ def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], facto
 
 
 def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
-    """Return the seconds of a plan on the question's workers, ``factor`` times its own; infinite if it cannot run."""
+    """Return the seconds of a row's plan on the question's workers, ``factor`` times as many as the row's.
+
+    The seconds are infinite if the plan cannot run there: its layout, batch or memory does not allow it.
+    """
     plan: TrainingPlan = row["plan"]
     try:
-        if plan.layout.workers > 1:  # the number of replicas stays, each has more workers
+        if plan.layout.workers > 1:  # the number of replicas stays, and each has ``factor`` times the workers
             data = plan.layout.data * factor
             if data != int(data):
                 return math.inf
@@ -396,13 +404,16 @@ def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) ->
 
 
 def _grow_network(network: Network, factor: float) -> Network | None:
-    """Return the network with ``factor`` times as many nodes in each site, or None if that is no whole number."""
+    """Return the network with ``factor`` times as many nodes in each site, or None if that is no whole number.
+
+    A network without sites, or with sites of any size, is unchanged.
+    """
     if not isinstance(network, MultiLevel) or len(network.levels) < 2:
         return network
-    inner = network.levels[-2]
-    if inner.units is None:
+    *levels, inside_sites, between_sites = network.levels
+    if inside_sites.units is None:
         return network
-    units = inner.units * factor
-    if units != int(units) or units < 1:
+    nodes = inside_sites.units * factor
+    if nodes != int(nodes) or nodes < 1:
         return None
-    return replace(network, levels=(*network.levels[:-2], replace(inner, units=int(units)), network.levels[-1]))
+    return replace(network, levels=(*levels, replace(inside_sites, units=int(nodes)), between_sites))

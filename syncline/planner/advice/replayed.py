@@ -48,10 +48,11 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     """
     groups, stride, inner_members = [], ranks.step, 1
     for unit_workers in level_sizes:
-        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # of the group in the first unit
+        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # those of the group in the first unit
         if members > inner_members:
-            groups.append(range(0, stride * (members // inner_members), stride))
-            stride, inner_members = stride * (members // inner_members), members
+            inner_units = members // inner_members  # the level joins a member of each
+            groups.append(range(0, stride * inner_units, stride))
+            stride, inner_members = stride * inner_units, members
     return groups
 
 
@@ -72,21 +73,21 @@ def calls_by_level(
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
-    # Number of members of the whole group below each level.
+    # Number of members of the whole group in a unit below each level.
     members_below = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
-    up = list(zip(groups, members_below, strict=True))
+    levels = list(zip(groups, members_below, strict=True))  # from the innermost
     if kind == "all_reduce" and groups:
-        for group, below in up[:-1]:
+        for group, below in levels[:-1]:
             yield from _calls_of_groups(call, "reduce_scatter", group, nbytes / below, workers)
         yield from _calls_of_groups(call, kind, groups[-1], nbytes / members_below[-1], workers, algorithm)
-        for group, below in reversed(up[:-1]):
+        for group, below in reversed(levels[:-1]):
             yield from _calls_of_groups(call, "all_gather", group, nbytes / below / len(group), workers)
     elif kind in ("reduce_scatter", "gather"):
-        for group, below in up:
+        for group, below in levels:
             level_bytes = nbytes / below if kind == "reduce_scatter" else nbytes * below
             yield from _calls_of_groups(call, kind, group, level_bytes, workers, algorithm)
     elif kind == "all_gather":
-        for group, below in reversed(up):
+        for group, below in reversed(levels):
             members_above = len(ranks) / below / len(group)
             yield from _calls_of_groups(call, kind, group, nbytes * members_above, workers, algorithm)
     elif kind == "send":
@@ -112,10 +113,10 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     of the exchanges exceed a limit of the simulation.
     """
     projection, method_index = row["prepared"]
-    unit_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
+    level_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if unit_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:
-        events_s = SimulatedPlan(projection, method_index, question.network, unit_sizes).step_s()
+    if level_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:
+        events_s = SimulatedPlan(projection, method_index, question.network, level_sizes).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
 
@@ -136,22 +137,23 @@ class SimulatedPlan:
         self.projection, self.method_index = projection, method_index
         self.network, self.level_sizes = network, level_sizes
         self.spec, self.workers = projection.spec, int(projection.workers[0])
-        self.traffic = projection.method_plans[method_index].traffic[0]
-        self._simulated_s: dict[tuple[str, float, range], float] = {}
+        (self.traffic,) = projection.method_plans[method_index].traffic  # a single setting has one
+        self._simulated_s: dict[tuple[str, float, range], float] = {}  # by collective, bytes and ranks
 
     def step_s(self) -> float | None:
         """Return the mean seconds of a step, or None if the cycle of its exchanges is too long."""
-        exchanges = self.traffic.exchanges
-        regular = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
-        rare = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
-        replica_times = self.projection.replica_times(self.method_index, self.network)
-        busy_s = first_value(replica_times.step_s)
-        if regular:
+        method_plan = self.projection.method_plans[self.method_index]
+        regular, rare = [], []
+        for exchange in self.traffic.exchanges:
+            is_regular = exchange.period == 1 and exchange.wait_steps == 0
+            (regular if is_regular else rare).append(exchange)
+        busy_s = first_value(self.projection.replica_times(self.method_index, self.network).step_s)
+        if regular:  # as in the closed form, but with the seconds of each call's own simulation
             patterns = calls_by_step(regular, self.spec.steps)
             regular_step = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._price_call)
             busy_s = first_value(regular_step.step_time_s)
-        trigger_s = self.spec.compute.readback_latency * self.projection.method_plans[self.method_index].readbacks
-        optimizer_s = float(self.projection.method_plans[self.method_index].optimizer_s[0])
+        trigger_s = self.spec.compute.readback_latency * method_plan.readbacks
+        optimizer_s = float(method_plan.optimizer_s[0])
         if not rare:
             return busy_s + trigger_s + optimizer_s
         return self._mean_step_s(rare, busy_s, trigger_s, optimizer_s)
@@ -170,8 +172,8 @@ class SimulatedPlan:
         return parts
 
     def _ranks(self, call: Call) -> range:
-        """Return the ranks of the first of the groups that make a call side by side."""
-        if call.group is None:
+        """Return the ranks of the first group that makes a call; other groups make the same call at the same time."""
+        if call.group is None:  # one worker of each replica
             return self.projection.layout.replica_group(self.workers)
         assert isinstance(call.group, range)
         return call.group
@@ -183,7 +185,7 @@ class SimulatedPlan:
             call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,
             self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
         )  # fmt: skip
-        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]
+        algorithm = prices.names[int(first_value(prices.name_index))]
         return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=algorithm or None)
 
     def _simulate(
@@ -192,6 +194,7 @@ class SimulatedPlan:
         """Simulate calls among all workers, with ``busy_s`` seconds of computing in a step."""
         from syncline.sim import clock  # only here: most projections simulate nothing
 
+        # Calls are those of single levels already; each of these is a ring.
         return clock(
             calls, busy_s, self.network, self.workers, steps,
             algorithm=None if isinstance(self.network, Link) else "ring", rule=self.spec.protocol, evaluator="events",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from syncline.planner.advice.plans import (
     candidate_layouts,
     candidate_methods,
     refused_layouts,
-    specs_of,
+    spec_of_setting,
     unit_sizes,
 )
 from syncline.planner.advice.question import AdviceQuestion
@@ -54,7 +55,7 @@ class PlanSetting:
 
     def __init__(self, question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> None:
         self.question, self.plan, self.methods = question, plan, methods
-        self.prepared = ProjectionPlan([specs_of(question, [plan], methods)], lazy=True)
+        self.prepared = ProjectionPlan([spec_of_setting(question, plan, methods)], lazy=True)
         self.network = plan.on(question.network, question.workers)
         self.cache = question.price_cache(self.network)
         self._estimates: dict[int, QuickEstimate] = {}
@@ -96,9 +97,10 @@ class QuickEstimate:
     def is_refused(self) -> bool:
         """Return whether the method cannot be in the plan's setting, such as with this number of replicas."""
         try:
-            return not self.memory_plan
+            _ = self.memory_plan
         except SpecError:
             return True
+        return False
 
     @cached_property
     def fits(self) -> bool:
@@ -135,21 +137,21 @@ class QuickEstimate:
         step = prepared.step(self.index, network, cache=cache)
         _, evaluators = prepared.evaluators(self.index, network, cache)
         step_s = first_value(step.step_time_s)
-        is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)
+        is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)  # higher codes are reasons
         return step_s if is_known else math.inf
 
     def narrowing_s(self) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds of a step, and at last the seconds, for `indices_by_value`."""
+        """Yield lower bounds of the seconds of a step, each with False, and at last the seconds with True."""
         for bound_s in self.lower_bounds_s():
-            yield bound_s, math.isinf(bound_s)
+            yield bound_s, math.isinf(bound_s)  # an infinite bound is the value itself: the step is unknown
         yield self.step_s, True
 
 
 def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED) -> Iterator[QuickEstimate]:
-    """Yield the ``count`` fastest of the estimates that fit, the fastest first.
+    """Yield the ``count`` fastest of the estimates that fit, the fastest first; at most `LAYOUTS_TRIED`.
 
-    Of the first `LAYOUTS_TRIED`, those that recompute all layers give way to the same plan with as few recomputed
-    layers as let a step fit, if that is faster.
+    If some recompute all layers, the `LAYOUTS_TRIED` fastest are compared with the same plans with as few recomputed
+    layers as let a step fit, and the faster one of both counts.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
     indices = indices_by_value([estimate.narrowing_s() for estimate in fitting])
@@ -160,13 +162,8 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
     for number, estimate in enumerate(fastest):
         if estimate.recomputes:
             fewest = estimate.setting.with_fewest_recomputed().estimate(estimate.index)
-            fastest[number] = min(estimate, fewest, key=_step_s)
-    yield from sorted(fastest, key=_step_s)[:count]
-
-
-def _step_s(estimate: QuickEstimate) -> float:
-    """Return the seconds of a plan's step, as a sort key."""
-    return estimate.step_s
+            fastest[number] = min(estimate, fewest, key=attrgetter("step_s"))
+    yield from sorted(fastest, key=attrgetter("step_s"))[:count]
 
 
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
@@ -182,12 +179,12 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     plans += _fastest_with_replicas(question, methods, layouts.by_replicas)
 
     # Plans that do not fit: the one that needs the least memory, for data parallelism and for each number of replicas.
-    unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=_memory)[:1]
+    unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=attrgetter("memory_bytes"))[:1]
     for estimates in layouts.by_replicas.values():
-        smallest = min(estimates, key=_memory)
+        smallest = min(estimates, key=attrgetter("memory_bytes"))
         if not smallest.fits:
             unfit.append(smallest)
-    plans += [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]]
+    plans += [estimate.plan for estimate in sorted(unfit, key=attrgetter("memory_bytes"))[:REFUSED_KEPT]]
 
     memory_rows = []
     limit_bytes = usable_bytes(question.hardware)
@@ -220,25 +217,25 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
     """Estimate data parallelism and the first method with replicas in every layout that the question allows."""
     limit_bytes = usable_bytes(question.hardware)
     result = LayoutEstimates(parallel=[], by_replicas={}, too_large={})
-    backward_indices = [index for index, method in enumerate(methods) if method.sends_in_backward]
+    parallel_indices = [index for index, method in enumerate(methods) if method.sends_in_backward]
     first_with_replicas = [index for index, method in enumerate(methods) if not method.sends_in_backward][:1]
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
         fitting = []
-        for index in backward_indices + first_with_replicas if replicas > 1 else backward_indices:
+        for index in parallel_indices + first_with_replicas if replicas > 1 else parallel_indices:
             nbytes = least_bytes(question, layout, methods[index])
             if nbytes <= limit_bytes:
                 fitting.append(index)
-            elif not methods[index].sends_in_backward:
-                least_too_large = result.too_large.get(replicas)
-                if least_too_large is None or nbytes < least_too_large[0]:
+            elif index in first_with_replicas:
+                least_bytes_so_far, _ = result.too_large.get(replicas, (math.inf, layout))
+                if nbytes < least_bytes_so_far:
                     result.too_large[replicas] = nbytes, layout
         if not fitting:
             continue
         for placement in placements_of(question.network, layout, question.workers):
             try:
                 setting = PlanSetting(question, TrainingPlan(methods[0], layout, placement=placement), methods)
-            except SpecError:
+            except SpecError:  # the model refuses the layout
                 continue
             for estimate in map(setting.estimate, fitting):
                 if estimate.is_refused:
@@ -272,26 +269,22 @@ class _ReplicaLayouts:
             yield layout
 
     def first_fitting(self, method_index: int) -> tuple[int, QuickEstimate] | None:
-        """Return the number of the first layout that a method fits into, with its estimate there; None: no layout."""
-        for number, layout in enumerate(self.layouts()):
+        """Return the index of the fastest layout that a method fits into, and its estimate there; None: no layout."""
+        for index, layout in enumerate(self.layouts()):
             estimate = layout.setting.estimate(method_index)
             if estimate.fits:
-                return number, estimate
-            if estimate.is_refused and self._refuse(method_index):
-                break  # the other fastest layouts need not be known
+                return index, estimate
+            if estimate.is_refused:
+                fitting_layouts = [other for other in self.estimates if other.fits]
+                if all(other.setting.estimate(method_index).is_refused for other in fitting_layouts):
+                    break  # no layout can have the method, so that the next fastest ones need not be known
         return None
 
-    def _refuse(self, method_index: int) -> bool:
-        """Return whether a method can be in none of the layouts, whatever its memory."""
-        return all(layout.setting.estimate(method_index).is_refused for layout in self.estimates if layout.fits)
-
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
-        """Yield lower bounds of a method's rank with this number of replicas, and at last the rank.
-
-        They are for `indices_by_value`.
+        """Yield lower bounds of a method's rank with these replicas, each with False, and at last the rank with True.
 
         The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
-        into no layout has none.
+        into no layout has no rank, only a bound.
         """
         needed = tokens_needed(self.question, method, self.replicas)
         is_unknown, steps = needed.unknown is not None, needed.tokens / self.question.batch_tokens
@@ -300,11 +293,11 @@ class _ReplicaLayouts:
         if fitting is None:
             return
         _, estimate = fitting
-        for bound_s, is_step in estimate.narrowing_s():
+        for step_or_bound_s, is_step in estimate.narrowing_s():
+            seconds = steps * step_or_bound_s
             if is_step:
-                yield (is_unknown, time_with_failures_s(self.question, estimate.plan, bound_s, steps)), True
-            else:
-                yield (is_unknown, steps * bound_s), False
+                seconds = time_with_failures_s(self.question, estimate.plan, step_or_bound_s, steps)
+            yield (is_unknown, seconds), is_step
 
 
 def _fastest_with_replicas(
@@ -318,7 +311,7 @@ def _fastest_with_replicas(
         by_replicas: estimates of the first method with replicas in all layouts, by the number of replicas.
     """
     choices = [_ReplicaLayouts(question, replicas, estimates) for replicas, estimates in by_replicas.items()]
-    placed_plans = []
+    plan_by_order: dict[tuple[int, int, int], TrainingPlan] = {}
     for method_index, method in enumerate(methods):
         if method.sends_in_backward:
             continue
@@ -327,19 +320,15 @@ def _fastest_with_replicas(
             continue
         fitting = choices[best].first_fitting(method_index)
         assert fitting is not None
-        # The first number of replicas with a layout that the method fits into, and the number of this layout.
-        first_place, (first_layout, _) = next(
-            (place, first)
-            for place, choice in enumerate(choices)
-            if (first := choice.first_fitting(method_index)) is not None
-        )
-        placed_plans.append((first_place, first_layout, method_index, fitting[1].plan))
-    return [plan for *_, plan in sorted(placed_plans, key=lambda placed: placed[:3])]
-
-
-def _memory(estimate: QuickEstimate) -> float:
-    """Return the bytes of a worker's memory in a plan, as a sort key."""
-    return estimate.memory_bytes
+        _, best_estimate = fitting
+        # Plans are in the order of the first number of replicas, and the first layout, that the method fits into.
+        for choice_index, choice in enumerate(choices):
+            fitting = choice.first_fitting(method_index)
+            if fitting is not None:
+                layout_index, _ = fitting
+                plan_by_order[choice_index, layout_index, method_index] = best_estimate.plan
+                break
+    return [plan for _, plan in sorted(plan_by_order.items(), key=itemgetter(0))]
 
 
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
@@ -353,8 +342,8 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
         layout: layout of a replica of w workers.
         method: data parallelism shards over all replicas, so that w is P, if a replica has no copies.
     """
-    has_no_replica = method.sends_in_backward and layout.gradient_workers == 1
-    nbytes = 16.0 * question.model.parameters / (question.workers if has_no_replica else layout.workers)
+    shards_over_all = method.sends_in_backward and layout.gradient_workers == 1
+    nbytes = 16.0 * question.model.parameters / (question.workers if shards_over_all else layout.workers)
     if layout.pipeline == 1:
         return nbytes
     parts = layout.pipeline * max(layout.tensor, layout.expert_tensor_workers * layout.expert)
@@ -370,24 +359,23 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     estimates_by_traffic: dict[str, list[QuickEstimate]] = {}
     for estimate in estimates:
         if estimate.fits:
-            estimates_by_traffic.setdefault(outermost(question, estimate.plan), []).append(estimate)
-    place_of = {id(estimate): place for place, estimate in enumerate(estimates)}
-    first_of = {}
+            estimates_by_traffic.setdefault(finest_traffic_between_units(question, estimate.plan), []).append(estimate)
+    fastest = {}
     for name, alike in estimates_by_traffic.items():
-        first_of[name] = alike[next(indices_by_value([estimate.narrowing_s() for estimate in alike]))]
-    names = sorted(first_of, key=lambda name: (first_of[name].step_s, place_of[id(first_of[name])]))
+        fastest[name] = alike[next(indices_by_value([estimate.narrowing_s() for estimate in alike]))]
+    names = sorted(fastest, key=lambda name: (fastest[name].step_s, estimates.index(fastest[name])))
     plans = [next(fastest_estimates(estimates_by_traffic[name], count=1)).plan for name in names]
     if "gradients" in names:
         plans.append(replace(plans[names.index("gradients")], overlap="none"))
     return plans
 
 
-def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
+def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -> str:
     """Return the finest kind of parallelism whose groups communicate between the largest units of a network."""
     layout = plan.layout
     inner_sizes = unit_sizes(question.network, question.workers)[:-1]
     unit_size = inner_sizes[-1] if inner_sizes else 1
-    groups = {
+    groups = {  # the finest first
         "tensor": layout.tensor_group,
         "context": layout.context_group,
         "experts": layout.expert_group,

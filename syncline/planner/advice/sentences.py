@@ -100,11 +100,7 @@ def cause_sentences(
         unranked: rows of unknown loss, the fastest first.
         infeasible: rows of infeasible plans.
     """
-    explained_rows = [*rows[:1]]  # empty if no loss is known
-    parallel = data_parallel_row(rows)
-    if parallel is not None and parallel is not rows[0]:
-        explained_rows.append(parallel)
-    explained_rows += unranked[:1]
+    explained_rows = [*_first_and_parallel(rows), *unranked[:1]]
     if not explained_rows:
         return []
     lines = []
@@ -112,7 +108,7 @@ def cause_sentences(
         parts = [
             f"{format_seconds(row[name])} {text}"
             for name, text in PARTS.items()
-            if row[name] and row[name] / row["step_time_s"] >= 0.005
+            if row[name] and row[name] / row["step_time_s"] >= 0.005  # half a percent
         ]
         lines.append(f"A step of {plan_words(row)} takes {format_seconds(row['step_time_s'])}: {', '.join(parts)}.")
     first = explained_rows[0]
@@ -128,6 +124,12 @@ def cause_sentences(
         if row["below_computing"]:
             lines.append(f"{plan_words(row)} takes {format_seconds(row['time_s'])}, {row['below_computing']}.")
     return lines
+
+
+def _first_and_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
+    """Return the first row, and the first of data parallelism if it is another one; empty without rows."""
+    parallel = data_parallel_row(rows)
+    return [*rows[:1], *([] if parallel is None or parallel is rows[0] else [parallel])]
 
 
 def data_parallel_row(rows: Sequence[PlanRow]) -> PlanRow | None:
@@ -175,15 +177,15 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
     if row["micro_batches"] > 1:
         savings.append(f"steps of {row['micro_batches']} micro-batches")
     if is_recomputed(row):
-        _, _, layers = row["activations"].partition(": ")
+        _, _, layers = row["activations"].partition(": ")  # "recomputed", or "recomputed: 2 layers"
         activations = f"activations of {layers}" if layers else "layers' activations"
         savings.append(f"{activations} computed again")
     if savings:
         text += f" ({', '.join(savings)})"
-    too_large = [infeasible_row for infeasible_row in infeasible if infeasible_row["infeasible"].startswith("memory")]
-    if too_large:
-        prefix = "at least " if too_large[0]["plan"] is None else ""
-        text += f"; {plan_words(too_large[0])} would need {prefix}{format_bytes(too_large[0]['memory_bytes'])}"
+    for too_large in infeasible:
+        if too_large["infeasible"].startswith("memory"):  # the reason
+            prefix = "at least " if too_large["plan"] is None else ""
+            return f"{text}; {plan_words(too_large)} would need {prefix}{format_bytes(too_large['memory_bytes'])}."
     return text + "."
 
 
@@ -247,13 +249,9 @@ def _no_change_words(threshold: dict[str, Any], links: str) -> str:
 
 def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]:
     """Return a sentence on the times with a larger batch on as many tokens, which has fewer exchanges."""
-    compared_rows = [*rows[:1]]
-    parallel = data_parallel_row(rows)
-    if parallel is not None and parallel is not rows[0]:
-        compared_rows.append(parallel)
     larger = replace(question, batch_tokens=LARGER_BATCH * question.batch_tokens)
     texts = []
-    for row in compared_rows:
+    for row in _first_and_parallel(rows):
         seconds = prepare_plan(larger, row["plan"], row["tokens"]).time_s(question.network)
         if np.isfinite(seconds):
             times = f"{format_seconds(seconds)} in place of {format_seconds(row['time_s'])}"
@@ -276,15 +274,18 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     """
     lines = []
     for reason, count in Counter(row["loss_unknown"] for row in unranked).most_common(MOST_REASONS):
-        hint = "" if question.extrapolate or "beyond the fit" not in reason else " (--extrapolate answers beyond)"
+        is_beyond_fit = "beyond the fit" in reason  # which another option allows
+        hint = " (--extrapolate answers beyond)" if is_beyond_fit and not question.extrapolate else ""
         lines.append(f"The loss of {count} plan{'s' if count > 1 else ''}: {reason}{hint}.")
-    lines += [
-        f"Whether fit {fit} holds outside its range: {', '.join(fields)}." for fit, fields in _beyond(rows).items()
-    ]
-    fewer = [row["method"] for row in rows if (row["tokens_factor"] or 1) < 1 and row["extrapolation"]]
-    if fewer:
-        lines.append(f"Whether {fewer[0]} takes fewer tokens than data parallelism at this size: smaller models did.")
-    for first in [*rows, *unranked][:1]:  # the first plan, if there is any
+    for fit, fields in _fields_beyond_fits(rows).items():
+        lines.append(f"Whether fit {fit} holds outside its range: {', '.join(fields)}.")
+    for row in rows:
+        if row["tokens_factor"] and row["tokens_factor"] < 1 and row["extrapolation"]:
+            method = row["method"]
+            lines.append(f"Whether {method} takes fewer tokens than data parallelism at this size: smaller models did.")
+            break
+    if rows or unranked:
+        first = (rows or unranked)[0]
         lines.append(f"Times are as certain as their basis: {first['basis']}.")
     if question.prices is None:
         lines.append("Money, as no prices are given (--prices).")
@@ -293,20 +294,22 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     return lines
 
 
-def _beyond(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
-    """Return by loss fit the properties of trainings outside the fit's range, as text: ``replicas 2x``."""
-    factors_of_fit: dict[str, dict[str, float]] = {}
+def _fields_beyond_fits(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
+    """Return by loss fit the fields of trainings outside the fit's range, as text: ``replicas 2x``, at its furthest."""
+    factors_by_fit: dict[str, dict[str, float]] = {}
     for row in rows:
-        for text in (row["beyond"] or "").split(", "):  # such as "replicas 2x, parameters 0.5x"
+        if not row["beyond"]:
+            continue
+        factors = factors_by_fit.setdefault(row["loss_fit"], {})
+        for text in row["beyond"].split(", "):  # such as "replicas 2x, parameters 0.5x"
             name, _, factor_text = text.partition(" ")
-            if factor_text:
-                factors = factors_of_fit.setdefault(row["loss_fit"], {})
-                factor = float(factor_text.removesuffix("x"))
-                if abs(np.log(factor)) > abs(np.log(factors.setdefault(name, factor))):
-                    factors[name] = factor
+            factor = float(factor_text.removesuffix("x"))
+            furthest = factors.setdefault(name, factor)
+            if abs(np.log(factor)) > abs(np.log(furthest)):
+                factors[name] = factor
     return {
         fit: [f"{name.replace('_', ' ')} {factor:.3g}x" for name, factor in factors.items()]
-        for fit, factors in factors_of_fit.items()
+        for fit, factors in factors_by_fit.items()
     }
 
 
@@ -343,15 +346,15 @@ def verdict(
 
 
 def compared_rows(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the fastest row of each kind of method, at the period of the comparison if the method has a period.
+    """Return the fastest row of each kind of method; if all kinds are tried at several periods, at the first of them.
 
-    Of methods that the question names, each has a row, at its own period.
+    If the question names the methods, each has a row at each of its periods.
     """
     fastest: dict[Any, PlanRow] = {}
     for row in rows:
         if question.methods:
             fastest.setdefault((row["method"], row["period"]), row)
-        elif question.compared_period is None or row["period"] in (1, question.compared_period):
+        elif question.compared_period is None or row["period"] in (1, question.compared_period):  # 1: has no period
             method_fields = dict(row["plan"].method)
             compressor_kind = getattr(method_fields.get("compressor"), "kind", None)
             key = row["plan"].method.kind, compressor_kind, method_fields.get("outer_momentum")
@@ -380,10 +383,10 @@ def _saving_sentence(
     if rivals:
         time = format_seconds(rivals[0]["time_s"])
         text = f"The fastest other plan of known loss, {plan_words(rivals[0])}, takes {time}."
-    faster_rows = [row for row in compared_rows(question, unranked)[:1] if row["time_s"] < first["time_s"]]
-    for row in faster_rows:
-        saving = _saving_text(question, first, row)
-        text += f" On as many tokens {plan_words(row)} would save {saving}, but its loss is unknown."
+    for row in compared_rows(question, unranked)[:1]:
+        if row["time_s"] < first["time_s"]:
+            saving = _saving_text(question, first, row)
+            text += f" On as many tokens {plan_words(row)} would save {saving}, but its loss is unknown."
     return text
 
 

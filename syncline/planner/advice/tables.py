@@ -100,13 +100,13 @@ def _short_table(advice: Advice) -> Group:
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
     parallel = data_parallel_row(ranked)
     if parallel is not None and parallel not in shown:
-        shown[-1] = parallel
+        shown[-1] = parallel  # in the place of the slowest that is shown
     shown += others[: SHORT - len(shown)]
     hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
     note = (
         "Nine of ten: the times between which nine of ten measurements are expected. Loss unknown: no fit covers the "
+        f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
     )
-    note += f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
     if any(row["tied"] for row in shown):
         note += f" {TIED.strip()}: not distinguishable from the fastest of its list."
     note += "".join(_limit_lines(advice))
@@ -159,6 +159,7 @@ def _long_table(
     def rank_and_plan(row: PlanRow) -> str:
         return f"{rank_by_id[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
 
+    # A cell has two lines, one for each of two columns.
     columns = ["plan", "time_and_bounds", "waiting_and_use", "memory_and_sent", "cost_and_energy"]
     if question.failures is not None:
         columns.insert(2, "goodput_and_saves")
@@ -189,6 +190,7 @@ def _cell(row: PlanRow, name: str) -> str:
 
 def _plan_cell(row: PlanRow) -> str:
     """Return the method and the layout of a plan, in lines of up to `PLAN_WIDTH` characters."""
+    # "diloco every 100, bf16" as "diloco" and "every 100, bf16"
     name_and_options = method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1)
     lines = []
     for text in [*name_and_options, layout_words(row)]:
@@ -241,7 +243,8 @@ def _ranked_note(advice: Advice) -> str:
         largest = max(abs(row["events_difference"]) for row in replayed_rows)
         difference = "the same to 0.01%" if largest < 1e-4 else f"off by {largest:.2%} at most"
         lines.append(f"\nThe first {len(replayed_rows)} played by events, message by message: steps are {difference}.")
-    if any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown) and not advice.question.extrapolate:
+    is_beyond_fit = any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown)  # the reason names the fit
+    if is_beyond_fit and not advice.question.extrapolate:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
     if advice.question.failures is not None:
         lines.append(GOODPUT_NOTE)

@@ -75,7 +75,7 @@ def test_ties_are_those_that_cannot_be_told_from_the_first(advice: Advice) -> No
 
 
 def test_it_is_said_what_decides(advice: Advice) -> None:
-    told = " ".join(advice.words)
+    told = " ".join([*advice.decides, *advice.changes, *advice.unknown])
     for words in ("waiting for exchanges", "bandwidth between sites", "latency", "Memory of the first", "the batch",
                   "no published fit", "holds outside its range", "none of it is counted"):  # fmt: skip
         assert words in told, words
