@@ -143,10 +143,9 @@ class SimulatedPlan:
     def step_s(self) -> float | None:
         """Return the mean seconds of a step, or None if the cycle of its exchanges is too long."""
         method_plan = self.projection.method_plans[self.method_index]
-        regular, rare = [], []
-        for exchange in self.traffic.exchanges:
-            is_regular = exchange.period == 1 and exchange.wait_steps == 0
-            (regular if is_regular else rare).append(exchange)
+        exchanges = self.traffic.exchanges
+        regular = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
+        rare = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
         busy_s = first_value(self.projection.replica_times(self.method_index, self.network).step_s)
         if regular:  # as in the closed form, but with the seconds of each call's own simulation
             patterns = calls_by_step(regular, self.spec.steps)
@@ -185,7 +184,7 @@ class SimulatedPlan:
             call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,
             self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
         )  # fmt: skip
-        algorithm = prices.names[int(first_value(prices.name_index))]
+        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]
         return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=algorithm or None)
 
     def _simulate(
