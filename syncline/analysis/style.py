@@ -39,12 +39,8 @@ CYCLE: tuple[MethodStyle, ...] = (
 )
 
 DASHES: tuple[Dashes, ...] = (
-    "solid",
-    (0, (4, 1.5)),
-    (0, (1, 1.2)),
-    (0, (5, 1.5, 1, 1.5)),
-    (0, (7, 1.5, 1, 1.5, 1, 1.5)),
-)
+    "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (7, 1.5, 1, 1.5, 1, 1.5)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,8 @@ def timeline_strip(
         handles = []
         for kind, bar in BAR_STYLES.items():
             if (kinds == kind).any():
-                handles.append(
-                    Patch(facecolor=bar.face, edgecolor=bar.edge, hatch=bar.hatch, linewidth=0.4, label=kind)
-                )
+                patch = Patch(facecolor=bar.face, edgecolor=bar.edge, hatch=bar.hatch, linewidth=0.4, label=kind)
+                handles.append(patch)
         fig.legend(handles=handles, loc="outside upper right", ncols=len(BAR_STYLES), handlelength=1.6)
     return fig
 

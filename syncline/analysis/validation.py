@@ -103,9 +103,8 @@ def _draw_errors_by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodSt
         errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
         if errors.size:
             largest = max(largest, float(np.abs(errors).max()))
-            ax.plot(
-                index + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marker_properties(styles[name])
-            )
+            x = index + _spread_offsets(errors.size)
+            ax.plot(x, errors, zorder=2, alpha=0.7, **_marker_properties(styles[name]))
             ax.hlines(float(np.median(errors)), index - 0.38, index + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
     _error_axis(ax, largest)

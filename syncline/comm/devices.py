@@ -66,11 +66,8 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
             raise SpecError("backend", backend, f"gloo, as {reason}")
         if gpus < local_processes:
             gpu_count = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-            expected = (
-                f"gloo, as NCCL needs a GPU for each of the {local_processes} "
-                f"processes, and this machine has {gpu_count}"
-            )
-            raise SpecError("backend", backend, expected)
+            reason = f"NCCL needs a GPU for each of the {local_processes} processes, and this machine has {gpu_count}"
+            raise SpecError("backend", backend, f"gloo, as {reason}")
         if not dist.is_nccl_available():
             raise SpecError("backend", backend, "gloo, as this torch is built without NCCL")
     if backend == "auto":

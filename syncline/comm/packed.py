@@ -349,10 +349,8 @@ class E3M0:
         # Copied, because a view as wider numbers must start at a multiple of their size.
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32).to(dtype)
         codes = look_up(encoded[..., SCALE_BYTES:], fields_of_bytes(E3M0_BITS, encoded.device), count).long()
-        return code_values(dtype, encoded.device)[codes] * scale
-
-
-def code_values(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the value of each of the 16 codes of `E3M0`, ``(16,)``, in units of the scale."""
-    magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]
-    return torch.tensor([*magnitudes, *(-magnitude for magnitude in magnitudes)], dtype=dtype, device=device)
+        magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]  # of the codes, in units of the scale
+        values = torch.tensor(
+            [*magnitudes, *(-magnitude for magnitude in magnitudes)], dtype=dtype, device=scale.device
+        )
+        return values[codes] * scale

@@ -304,13 +304,11 @@ class Streams:
         if self.times.optimizer_s.any():
             yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
 
-    def _compute(
-        self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
-    ) -> Spans:
-        """Let the participants compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
+    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", computing: Members = None) -> Spans:
+        """Let workers compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
         start_s = self.now_s
-        self.now_s = self._updated_times(participants, new_s=start_s + seconds, old_s=start_s)
-        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, participants)
+        self.now_s = self._updated_times(computing, new_s=start_s + seconds, old_s=start_s)
+        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, computing)
 
     def _start(self, call: Call) -> Iterator[Spans]:
         """Run a call on the network streams of its workers; yield the spans of its encoding and of the call."""

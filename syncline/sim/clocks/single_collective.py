@@ -248,15 +248,13 @@ def _flat_groups_finish_s(
     group_rounds = rounds(kind, group_size, nbytes, algorithm)
     all_rounds = tuple(in_groups(group_rounds, first_ranks=group_size * np.arange(len(copies)), stride=1))
     distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
-    used_topology = members
+    topology = members
     if distinct_rounds and isinstance(members, MemberTopology):  # a part of a larger network
         senders = np.concatenate([round_.senders for round_ in distinct_rounds])
         receivers = np.concatenate([round_.receivers for round_ in distinct_rounds])
-        used_topology = on_channels_of(members, senders, receivers)  # fewer channels take less time to simulate
+        topology = on_channels_of(members, senders, receivers)  # fewer channels take less time to simulate
     worker_copies = None if (copies == 1).all() else np.repeat(copies, group_size)
-    return rounds_finish_s(
-        all_rounds, members.workers, used_topology, evaluator=evaluator, rule=rule, copies=worker_copies
-    )
+    return rounds_finish_s(all_rounds, members.workers, topology, evaluator=evaluator, rule=rule, copies=worker_copies)
 
 
 def _groups_finish_s(

@@ -86,9 +86,8 @@ class CollectiveKinds:
         if group is None:
             return CollectiveKind(collective, None, {})
         if len(set(group)) < len(group) or not all(0 <= worker < self._workers for worker in group):
-            raise SynclineError(
-                f"{collective} has the group {group}; expected distinct workers of 0 to {self._workers - 1}"
-            )
+            expected = f"distinct workers of 0 to {self._workers - 1}"
+            raise SynclineError(f"{collective} has the group {group}; expected {expected}")
         places = {worker: place for place, worker in enumerate(group)}
         return CollectiveKind(collective, np.array(group, dtype=np.int64), places)
 

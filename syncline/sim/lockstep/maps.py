@@ -98,17 +98,14 @@ def run_collective(
         SpecError: an unknown rule.
         Contention: transfers that share a channel, and do not begin and end together.
     """
-    kind, nbytes, algorithm = key
+    (kind, nbytes, algorithm), entry_s = key, ports.received_s  # so far no message has come
     if is_direct(kind, algorithm):
-        entry_s = ports.received_s  # so far no message has come
         begin_s = entry_s + software_s(topology, topology.workers, nbytes)
         ports.received_s, ports.out_s = run_direct(rounds, topology, begin_s)
     elif is_gloo(kind, algorithm):
         costs = topology.gloo or FREE
         call_s = float(costs.software_s(kind, topology.workers, nbytes))
-        ports.received_s, ports.out_s = run_gloo(
-            kind, rounds, topology, entry_s=ports.received_s, costs=costs, call_s=call_s
-        )
+        ports.received_s, ports.out_s = run_gloo(kind, rounds, topology, entry_s, costs=costs, call_s=call_s)
     elif is_nccl(kind, algorithm):
         rounds_ahead, call_s = nccl_limits(topology, str(algorithm))
         run_nccl(routed(), ports, rounds_ahead, call_s)

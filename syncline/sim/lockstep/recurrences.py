@@ -215,9 +215,8 @@ def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow
     through_s = ports.out_s  # see the module
     if routed_round.sender_to is not None:
         start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
-        end_s = _flow_end_s(
-            routed_round, ports, shared_flow, start_s + (routed_round.latency_s + routed_round.overhead_s)
-        )
+        begin_s = start_s + (routed_round.latency_s + routed_round.overhead_s)
+        end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s)
         np.maximum(end_s, end_s.take(routed_round.sender_to, axis=-1), out=through_s)
         return
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])

@@ -260,9 +260,8 @@ class _AsyncSimulation:
         for step in range(first_step, first_step + steps):
             end_step = partial(self._end_step, worker, step)
             program.append(Compute(self.pace(worker, step), step=step, effect=end_step))
-        program.append(
-            Send(handler, self.settings.update_bytes, tag=("update", update), step=last_step, label=f"update {update}")
-        )
+        label = f"update {update}"
+        program.append(Send(handler, self.settings.update_bytes, tag=("update", update), step=last_step, label=label))
         self.num_steps[worker] += steps
         self.num_updates[worker] += 1
         return program + self._await_model_program(worker, update, last_step)

@@ -93,9 +93,8 @@ class ServerSettings:
         if not 1 <= self.num_participants <= self.workers:
             raise SpecError("participants", self.participants, f"from 1 to {self.workers}, the workers")
         if self.hierarchy is not None and (sum(self.hierarchy.groups) != self.workers or self.participants is not None):
-            raise SpecError(
-                "hierarchy.groups", self.hierarchy.groups, f"all {self.workers} workers, who take part at all times"
-            )
+            expected = f"all {self.workers} workers, who take part at all times"
+            raise SpecError("hierarchy.groups", self.hierarchy.groups, expected)
         if not (math.isfinite(self.grace_period_s) and self.grace_period_s >= 0):
             raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:

@@ -225,9 +225,8 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
             target.other_incoming = stage
     if is_alone:
         state.flow_rate = state.route_bytes_per_s[state.route]
-        _add_event(
-            pipeline, heap, now_s + pipeline.nbytes / state.flow_rate, AT_ONCE, FLOW_ENDS, stage, state.flow_number
-        )
+        end_s = now_s + pipeline.nbytes / state.flow_rate
+        _add_event(pipeline, heap, end_s, AT_ONCE, FLOW_ENDS, stage, state.flow_number)
     else:
         state.flow_rate = 0.0
         _mark_changed(pipeline, stages, heap, stage, now_s)
@@ -319,7 +318,7 @@ def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
         target.other_incoming = -1
         if target.incoming >= 0:  # the other message has the link to itself now
             _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
-    _release_arrivals(pipeline, stages, tasks, heap, stage, position, now_s)
+    _release_arrivals(pipeline, stages, tasks, heap, stage, now_s)
     tasks[stage, position].send_end_s = now_s
     state.sending_task = -1
     for following in range(position + 1, state.num_done):
@@ -334,10 +333,8 @@ def _side(stages: Any, stage: int, receiver: int) -> int:
 
 
 @compiled
-def _release_arrivals(
-    pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, position: int, now_s: float
-) -> None:
-    """Add the arrivals that can happen once the message of the task at a position has left: its own and earlier ones.
+def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
+    """Add the arrivals that can happen once the message that a stage sends has left: its own and earlier ones.
 
     A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
     """
@@ -345,7 +342,7 @@ def _release_arrivals(
     side = _side(stages, stage, state.receiver)
     state.queued[side] -= 1
     if not state.waiting[side]:
-        state.first_waiting[side] = position
+        state.first_waiting[side] = state.sending_task
     state.waiting[side] += 1
     while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
         number = tasks[stage, state.first_waiting[side]].number

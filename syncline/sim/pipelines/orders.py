@@ -118,17 +118,15 @@ def part_of(task: PipelineTask, stage: int, stages: int) -> int:
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage whose output a task of ``stage`` needs; None if the task needs no other stage's output."""
-    return _neighbour_stage(task, stage, stages, chunks, directions={"forward": -1, "backward": 1})
+    return _neighbour(task, stage, stages, chunks, directions={"forward": -1, "backward": 1})
 
 
 def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage that waits for the output of a task of ``stage``; None if no other stage does."""
-    return _neighbour_stage(task, stage, stages, chunks, directions={"forward": 1, "backward": -1})
+    return _neighbour(task, stage, stages, chunks, directions={"forward": 1, "backward": -1})
 
 
-def _neighbour_stage(
-    task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]
-) -> int | None:
+def _neighbour(task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]) -> int | None:
     """Return the stage that holds the next or the previous part of the model, or None if the task has no such stage.
 
     The model has ``chunks * stages`` parts; stage ``k`` holds the parts ``k``, ``k + stages``, and so on.

@@ -72,9 +72,8 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
         numbering = TaskNumbering(schedule.microbatches, schedule.chunks)
         tasks_table["number"] = Orders.from_lists(schedule.orders, numbering).numbers
     # Tasks by number: kinds one after another, and in each kind its chunks, which take equally long.
-    tasks_table["seconds"] = np.concatenate(
-        [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds], axis=1
-    )
+    kind_seconds = [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds]
+    tasks_table["seconds"] = np.concatenate(kind_seconds, axis=1)
     pipeline_table = np.zeros(1, dtype=kernels.PIPELINE)
     pipeline_table["microbatches"], pipeline_table["chunks"] = schedule.microbatches, schedule.chunks
     pipeline_table["greedy"] = not has_fixed_order

@@ -320,9 +320,8 @@ class _Host:
                 return
         elif kind is Wait:
             if instruction.key not in self._started_collectives:
-                raise SynclineError(
-                    f"{instruction} waits for a collective that has not started; expected one before it"
-                )
+                problem = "waits for a collective that has not started"
+                raise SynclineError(f"{instruction} {problem}; expected one before it")
             self._pending_collectives.pop(instruction.key, None)
         elif kind is Collective:
             self._started_collectives.add(instruction.key)

@@ -222,9 +222,8 @@ def compile_core(folder: Path | None) -> bytes:
     for function in core.functions:
         if not function.is_declaration and function.name not in entries:
             function.linkage = "internal"  # so that it can be inlined everywhere and dropped
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        opt=3, reloc="default", codemodel="jitdefault"
-    )
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    machine = target.create_target_machine(opt=3, reloc="default", codemodel="jitdefault")
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(core, builder)
     undefined = [function.name for function in core.functions if function.is_declaration]
