@@ -228,11 +228,11 @@ def is_interrupted() -> bool:
 def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end; call it at a safe point of a loop."""
     if is_interrupted():
-        confirm()
+        confirm_end()
         raise KeyboardInterrupt
 
 
-def confirm() -> None:
+def confirm_end() -> None:
     """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
     if is_interrupted():
         _listeners[0].has_confirmed_end = True

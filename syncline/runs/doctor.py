@@ -142,7 +142,7 @@ def _folder() -> Answer:
     try:
         with temporary_folder(Path.cwd()) as folder:
             lock = PathLock.acquire(folder / "lock")
-            has_locks = lock is not None and lock.is_sure  # not sure: the file system has no locks
+            has_locks = lock is not None and lock.excludes_others
             if lock is not None:
                 lock.release()
     except OSError as error:

@@ -49,7 +49,7 @@ class RunFolder:
     Args:
         path: the final path. If it exists, or another process writes it, a number is added to the name, so that results
             are never overwritten.
-        exact: raise an error instead of adding a number.
+        exact: raise an error if the path is taken, instead of adding a number.
 
     Raises:
         SpecError: the path must not be used, or its parent cannot be written.
@@ -80,12 +80,12 @@ class RunFolder:
                 write_manifest(self.working)
                 self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
                 self.working.rename(self.path)
-            elif not isinstance(error, SynclineError | KeyboardInterrupt):  # a defect: all files may help
+            elif isinstance(error, SynclineError | KeyboardInterrupt):
+                note_about_results = self._abandon()
+                if note_about_results is not None:
+                    error.add_note(note_about_results)
+            else:  # a defect of the program: even files without results may help to find it
                 error.add_note(self._unfinished_note())
-            else:
-                note = self._abandon()
-                if note is not None:
-                    error.add_note(note)
         except OSError as failure:  # from the manifest, or from the renaming
             failure.add_note(self._unfinished_note())
             raise

@@ -17,13 +17,16 @@ class PathLock:
     """A lock on the name of a result, so that only this process writes it.
 
     It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, even if the
-    process is killed. Files under working names of a locked name are therefore from dead processes.
+    process is killed. Files ``.NAME.partial-PID`` of processes other than the lock's owner are therefore of dead ones.
 
     Attributes:
-        on_abandon: function that a signal calls before it ends the process, see `syncline.interrupts.Deferral`.
+        path: path of the result.
+        on_abandon: function that a signal calls before it ends the process: ``abandon`` of
+            `syncline.interrupts.Deferral`.
     """
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
+        """Store the path, and the descriptor of the locked file; None on a file system without locks."""
         self.path, self._descriptor = path, descriptor
         self.on_abandon: Callable[[], str | None] | None = None
         self._deferral = Deferral(self._abandon)
@@ -31,7 +34,7 @@ class PathLock:
     @classmethod
     def acquire(cls, path: Path) -> PathLock | None:
         """Lock the name of a result, and return the lock; None if another process has it."""
-        with Deferral():
+        with Deferral():  # no signal may end the process between the lock and the deferral of the new `PathLock`
             while True:
                 descriptor = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT, 0o666)
                 try:
@@ -45,22 +48,23 @@ class PathLock:
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(descriptor), os.stat(_lock_file(path))):
                         return cls(path, descriptor)
-                os.close(descriptor)  # the last owner removed the file between the two calls: try again
+                os.close(descriptor)  # the last owner removed the file between ``open`` and ``flock``: try again
 
     @property
-    def is_sure(self) -> bool:
+    def excludes_others(self) -> bool:
         """Return whether the file system has locks; on one without locks another process may write the same name."""
         return self._descriptor is not None
 
     def _abandon(self) -> str | None:
-        """Call ``on_abandon``, and remove the lock's file."""
+        """Return what ``on_abandon`` says about remaining results, and remove the lock's file."""
         try:
             return self.on_abandon() if self.on_abandon is not None else None
         finally:
             _lock_file(self.path).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Release the name; a second call has no effect."""
+        """Release the name, and let signals end the process; a second call has no effect."""
+        # Removed while it is locked: afterwards it may be the file of the next owner.
         _lock_file(self.path).unlink(missing_ok=True)
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -120,9 +124,9 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
         path.parent.mkdir(parents=True, exist_ok=True)
         for candidate in numbered_paths(path, suffix):
             lock = None if os.path.lexists(candidate) else PathLock.acquire(candidate)
-            if lock is not None and not os.path.lexists(candidate):  # no other process made it in the meantime
-                return lock
             if lock is not None:
+                if not os.path.lexists(candidate):  # before the lock another process may have made it
+                    return lock
                 lock.release()
             if exact:
                 busy = "" if os.path.lexists(candidate) else ", and that no process writes"

@@ -16,7 +16,7 @@ class Place(NamedTuple):
 
     Attributes:
         path: the path; None if nothing is written.
-        exact: refuse a path that exists; otherwise a number is added to its name.
+        exact: whether a path that exists is refused; otherwise a number is added to its name.
         scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
     """
 
@@ -38,7 +38,8 @@ def result_place(question: Any, name: str, folder: str | Path | None = "runs") -
         folder: folder of a command's results; None if the command writes nothing, or chooses the path itself.
     """
     if question.out is not None:
-        yield Place(Path(question.out), exact=getattr(question, "exact", True))
+        is_exact = getattr(question, "exact", True)  # questions without this field write the path that they name
+        yield Place(Path(question.out), exact=is_exact)
     elif called_by_command.get():
         yield Place(None if folder is None else Path(folder) / name)
     else:

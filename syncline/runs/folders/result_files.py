@@ -58,7 +58,7 @@ class ColumnType:
         """Return whether a value in JSON is of this type."""
         if value is None:
             return self.optional
-        if isinstance(value, float) and not math.isfinite(value):  # a command writes null in its place
+        if isinstance(value, float) and not math.isfinite(value):  # commands write null for NaN and infinite numbers
             return False
         if isinstance(value, bool):  # which Python counts as an integer
             return bool in self.python
@@ -75,7 +75,8 @@ class ColumnType:
         if column.null_count and not self.optional:
             return False
         if self.finite and pa.types.is_floating(value_type):
-            return pc.all(pc.is_finite(column)).as_py() is not False  # None without values
+            all_finite = pc.all(pc.is_finite(column)).as_py()
+            return all_finite is None or all_finite  # None: no values
         return True
 
 
@@ -205,10 +206,12 @@ def read_run_record(path: Path) -> dict[str, Any]:
 def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
     """Refuse rows of a JSON file that lack a column or have a value of another type.
 
+    Also refused are values of `EVERY_ROW`'s columns of another type, and columns of quantities without numbers.
+
     Args:
         rows: the rows as they were read.
         path: the file, for the error.
-        columns: columns that each row must have. Without columns the rows may have any, as those of a study.
+        columns: columns that each row must have. If it is empty, as for a study, rows with any columns are accepted.
         name: name of the list in the file.
 
     Raises:
@@ -220,13 +223,15 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
             raise SpecError(where, row, "an object")
         if not columns:
             continue
-        for column, column_type in (EVERY_ROW | columns).items():
-            if column in columns and column not in row:
+        for column in columns:
+            if column not in row:
                 raise SpecError(where, sorted(row), f"a row with {column!r}")
+        for column, column_type in (EVERY_ROW | columns).items():
             if column in row and not column_type.accepts(row[column]):
                 raise SpecError(f"{where}.{column}", row[column], column_type.name)
         for column, value in row.items():
-            if column.endswith(("_s", "_bytes", "_share")) and not _is_quantity(value):
+            has_unit = column.endswith(("_s", "_bytes", "_share"))
+            if has_unit and not _is_quantity(value):
                 raise SpecError(f"{where}.{column}", value, NUMBER_OR_NONE.name)
 
 
@@ -252,7 +257,7 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
     Args:
         path: the file.
         columns: columns that the table must have, with their types.
-        only: names of the columns to read; all by default.
+        only: names of the columns to read; all by default. Only these are then checked.
 
     Raises:
         SpecError: the file cannot be read, lacks a column, or has a column of another type.
@@ -267,7 +272,8 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
         raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or error_text(error)})") from None
     except (pa.ArrowException, ValueError) as error:
         raise SpecError("folder", str(path), f"a file of Parquet ({error_text(error)})") from None
-    for name in columns if only is None else only:
+    checked_names = columns if only is None else only
+    for name in checked_names:
         column_type = columns.get(name)
         if table.column_names.count(name) != 1:  # Parquet allows several columns of one name
             raise SpecError(f"folder.{path}", table.column_names, f"a table with one column {name!r}")
@@ -311,9 +317,10 @@ def verify(folder: Path) -> list[dict[str, str]]:
     names = list(_listed_names(folder))
     rows = [{"state": "missing", "file": name} for name in listed if name not in names]
     for name in names:
+        is_regular_file = stat.S_ISREG((folder / name).lstat().st_mode)  # no link, and no pipe that would block
         if name not in listed:
             rows.append({"state": "added", "file": name})
-        elif not stat.S_ISREG((folder / name).lstat().st_mode) or _size_and_hash(folder / name) != listed[name]:
+        elif not is_regular_file or _size_and_hash(folder / name) != listed[name]:
             rows.append({"state": "changed", "file": name})
         if name.endswith(f"/{MANIFEST}"):
             subfolder = name.removesuffix(MANIFEST)

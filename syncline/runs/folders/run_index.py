@@ -102,33 +102,34 @@ def run_entry(path: Path) -> RunEntry | None:
         return None
     spec = object_or_none(path / "spec.yaml") or {}
     rows = [row for row in _rows(run_record or sweep_record) if isinstance(row, dict)]
-    if sweep_record is not None:
-        kind = "sweep"
-    elif run_record is None:
-        kind = str(spec.get("kind") or "-")
-    elif "launch" in run_record:
-        kind = "launch"
-    elif "specs" in run_record and "summary" in run_record:
-        kind = "validate"
-    else:
-        kind = str(spec.get("kind") or run_record.get("command") or "-")
     workers = spec.get("workers")
     if rows:
         workers_by_row = [row.get("workers", workers) for row in rows]
         all_equal = all(repr(other) == repr(workers_by_row[0]) for other in workers_by_row)
         workers = workers_by_row[0] if all_equal else None
-    files = {file: file.stat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()}
+    stats = [file.stat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     # A finished folder is as old as its record; an unfinished one as its latest file.
     times_s = [record.stat().st_mtime for record in (path / "run.json", path / "sweep.json") if record.is_file()]
     if not times_s:
-        times_s = [stat.st_mtime for stat in files.values()] or [path.stat().st_mtime]
+        times_s = [stat.st_mtime for stat in stats] or [path.stat().st_mtime]
     return RunEntry(
-        path=path, kind=kind, state=state, written_s=max(times_s),
+        path=path, kind="sweep" if sweep_record is not None else _kind_of_run(spec, run_record or {}), state=state,
+        written_s=max(times_s),
+        # Rows name the methods that were trained; a network in a spec has its name, in rows at times a description.
         methods=_values(rows, "method") or _values(rows, "schedule") or _names_in_spec(spec, "method", "schedule"),
         networks=_names_in_spec(spec, "network") or _values(rows, "network"),
-        workers=workers if isinstance(workers, int) else None, rows=len(rows), files=len(files),
-        nbytes=sum(stat.st_size for stat in files.values()),
+        workers=workers if isinstance(workers, int) else None, rows=len(rows), files=len(stats),
+        nbytes=sum(stat.st_size for stat in stats),
     )  # fmt: skip
+
+
+def _kind_of_run(spec: JsonObject, run_record: JsonObject) -> str:
+    """Return the kind of a run as `RunEntry` has it, ``-`` if neither its spec nor its record tells."""
+    if "launch" in run_record:
+        return "launch"
+    if "specs" in run_record and "summary" in run_record:
+        return "validate"
+    return str(spec.get("kind") or run_record.get("command") or "-")
 
 
 MOST_NAMES = 3
@@ -154,7 +155,11 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
-    """Return the run that a user names by a path, or by a name in the folder of run folders."""
+    """Return the run that a user names by a path, or by a name in the folder of run folders.
+
+    Raises:
+        SpecError: there is no such run, or its record cannot be read.
+    """
     paths = (Path(name), folder / name)
     for path in paths:
         entry = run_entry(Path(os.path.normpath(path)))
@@ -163,7 +168,7 @@ def find_run(name: str, folder: Path) -> RunEntry:
     for path in paths:
         for record_path in (path / "run.json", path / "sweep.json"):
             if os.path.lexists(record_path):
-                read_run_record(record_path)  # it raises an error that says why the file cannot be read
+                read_run_record(record_path)  # only for its error, which says why this is no record of a run
     if any(os.path.lexists(path) for path in paths):
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
     names = [entry.path.name for entry in run_entries(folder)] if os.path.isdir(folder) else []
@@ -206,19 +211,18 @@ def remove_run(entry: RunEntry) -> None:
     current = Path.cwd()
     if path.resolve() in (current, *current.parents):
         raise SpecError("run", str(path), "a folder other than the current one")
-    final_name, pid = path.name, None
+    final_name, writer_pid = path.name, None  # a complete folder has no writer
     partial_name = PARTIAL.fullmatch(path.name)
     if partial_name is not None:
-        final_name, pid = partial_name[1], int(partial_name[2])
+        final_name, writer_pid = partial_name[1], int(partial_name[2])
     try:
         lock = PathLock.acquire(path.with_name(final_name))
         if lock is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
-            if pid is not None and not lock.is_sure and is_alive(pid):
+            if writer_pid is not None and not lock.excludes_others and is_alive(writer_pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            has_final_name = pid is None
-            shutil.rmtree(path.rename(lock.working()) if has_final_name else path)
+            shutil.rmtree(path.rename(lock.working()) if writer_pid is None else path)
         finally:
             lock.release()
     except OSError as error:
@@ -231,8 +235,8 @@ def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject |
     if partial_name is not None:
         if not _is_unfinished_run(path):
             return None
-        final_name, pid = partial_name.groups()
-        return "running" if is_locked(path.with_name(final_name), int(pid)) else "partial"
+        final_name, writer_pid = partial_name.groups()
+        return "running" if is_locked(path.with_name(final_name), int(writer_pid)) else "partial"
     if sweep_record is not None and isinstance(sweep_record.get("runs"), list):
         if is_locked(path):
             return "running"
@@ -264,19 +268,20 @@ def _values(rows: Iterable[JsonObject], column: str) -> tuple[str, ...]:
 
 
 def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
-    """Return the names that fields of a spec give to methods or networks.
+    """Return the names of the methods or networks in fields of a spec.
 
-    A field has one of them, or its plural, as ``methods``, has a list. Each is a name, or an object with a name.
+    Args:
+        fields: names of the fields for one of them, such as ``method``; with an s, ``methods``, the spec has a list.
     """
     names: list[str] = []
     for field in fields:
         values = spec.get(f"{field}s")
         if not isinstance(values, list):
-            values = [spec[field]] if field in spec else []
+            values = [spec.get(field)]
         for value in values:
             if isinstance(value, str):
                 names.append(value)
-            elif isinstance(value, dict):
+            elif isinstance(value, dict):  # the first of these that it has is its name
                 possible_names = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
                 names += possible_names[:1]
     return tuple(name for name in names if name)

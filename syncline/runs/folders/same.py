@@ -72,7 +72,7 @@ class FolderComparison:
         differences: the columns that differ, losses first.
         unmatched: lines about files, columns and rows that only one folder has.
         specs: lines about fields in which the specs differ, which is no difference between results.
-        skipped: names that are not compared, each with its file.
+        skipped: names of `NOT_COMPARED` that the folders' files have, each as ``file: name``.
         files: number of compared files.
         cells: number of compared cells.
     """
@@ -92,22 +92,23 @@ class FolderComparison:
         return "within tolerance" if is_within else "different"
 
 
-def _lines_about_columns(file_a: _FileColumns, file_b: _FileColumns, a: Path, b: Path) -> list[str]:
+def _lines_about_columns(file_a: _FileColumns, file_b: _FileColumns, folder_a: Path, folder_b: Path) -> list[str]:
     """Return a line for each column that is only in a file of one folder, or has different types in both."""
-    lines = [f"{column} is only in {a}" for column in file_a.columns if column not in file_b.columns]
-    lines += [f"{column} is only in {b}" for column in file_b.columns if column not in file_a.columns]
-    for column, type_a in file_a.types.items():
-        type_b = file_b.types.get(column, type_a)
+    lines = [f"{column} is only in {folder_a}" for column in file_a.columns if column not in file_b.columns]
+    lines += [f"{column} is only in {folder_b}" for column in file_b.columns if column not in file_a.columns]
+    for column in file_a.columns_in_both(file_b):
+        type_a, type_b = file_a.types.get(column), file_b.types.get(column)
         if type_a != type_b:
-            lines.append(f"{column} has the type {type_a} in {a} and {type_b} in {b}")
+            lines.append(f"{column} has the type {type_a} in {folder_a} and {type_b} in {folder_b}")
     return lines
 
 
 def _step_of_row(file: _FileColumns, row: int) -> int | None:
-    """Return the number of the step that a row of a file is about; None without such a number."""
+    """Return the value of column ``step`` in a row of a file; None without this column, or without a value there."""
     steps = file.read("step") if "step" in file.columns else ()
-    step = steps[row] if row < len(steps) else None
-    return None if step is None or math.isnan(step) else int(step)
+    if row >= len(steps) or steps[row] is None or math.isnan(steps[row]):
+        return None
+    return int(steps[row])
 
 
 def compare_folders(a: Path, b: Path) -> FolderComparison:
@@ -124,9 +125,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
         is_spec = Path(name).name == SPEC_FILE
         skipped += [f"{name}: {column}" for column in sorted(file_a.skipped | file_b.skipped)]
         lines = [f"{name}: {line}" for line in _lines_about_columns(file_a, file_b, a, b)]
-        for column in file_a.columns:
-            if column not in file_b.columns:
-                continue
+        for column in file_a.columns_in_both(file_b):
             values_a, values_b = file_a.read(column), file_b.read(column)
             if len(values_a) != len(values_b):
                 lines.append(f"{name}: {column} has {len(values_a):,} rows in {a} and {len(values_b):,} in {b}")
@@ -151,8 +150,8 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
     """Return the differences between two folders as the object that ``syncline same --json`` prints."""
     rows = []
     for difference in comparison.differences:
-        row = vars(difference) | {"within": difference.within(tolerance)}
-        rows.append({name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()})
+        fields = vars(difference) | {"within": difference.within(tolerance)}
+        rows.append({name: value.item() if isinstance(value, np.generic) else value for name, value in fields.items()})
     return {
         "a": str(a), "b": str(b), "tolerance": tolerance, "verdict": comparison.verdict(tolerance),
         "files": comparison.files, "cells": comparison.cells, "rows": rows, "unmatched": comparison.unmatched,
@@ -165,8 +164,10 @@ def comparison_table(comparison: FolderComparison) -> Group:
     rows = []
     for difference in comparison.differences[:MOST_ROWS]:
         step_text = "" if difference.step is None else f", step {difference.step}"
-        rows.append(vars(difference) | {
+        rows.append({
+            "file": difference.file, "column": difference.column,
             "different": f"{difference.different:,} of {difference.cells:,}",
+            "absolute": difference.absolute, "relative": difference.relative,
             "first_at": f"row {difference.row}{step_text}",
             "there": f"{_short_text(difference.a)} and {_short_text(difference.b)}",
         })  # fmt: skip
@@ -179,12 +180,23 @@ def comparison_table(comparison: FolderComparison) -> Group:
 
 @dataclass(frozen=True)
 class _FileColumns:
-    """The columns of a file: names, a function that reads a column, stored types, and names that are not compared."""
+    """The columns of a file.
+
+    Attributes:
+        columns: names of the columns.
+        read: function that reads the values of a column.
+        types: stored types of the columns of a Parquet file; empty for JSON and YAML, which store none.
+        skipped: names of `NOT_COMPARED` that the file has.
+    """
 
     columns: Sequence[str]
     read: Callable[[str], np.ndarray]
     types: dict[str, str]
     skipped: set[str]
+
+    def columns_in_both(self, other: _FileColumns) -> list[str]:
+        """Return the names of the columns that another file has, too."""
+        return [column for column in self.columns if column in other.columns]
 
 
 def _compared_names(folder: Path) -> set[str]:
@@ -221,9 +233,10 @@ def _read_column(path: Path, column: str) -> np.ndarray:
 
 
 def _unreadable_file(path: Path, error: Exception) -> SpecError:
-    """Return the error for a file that cannot be read."""
-    reason, _, _ = str(error).partition("\n")
-    return SpecError("run", str(path), f"a file that can be read ({(reason or type(error).__name__)[:120]})")
+    """Return the error for a file that cannot be read; its reason is cut to fit on a line."""
+    first_line, _, _ = str(error).partition("\n")
+    reason = first_line or type(error).__name__
+    return SpecError("run", str(path), f"a file that can be read ({reason[:120]})")
 
 
 def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any]]:
@@ -259,13 +272,14 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
     largest_absolute = largest_relative = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
-        both_nan, differ_in_sign = np.isnan(x) & np.isnan(y), np.signbit(x) != np.signbit(y)
-        is_different = ((a != b) & ~both_nan) | ((x == y) & differ_in_sign)
+        both_nan = np.isnan(x) & np.isnan(y)
+        only_signs_differ = (x == y) & (np.signbit(x) != np.signbit(y))  # 0.0 and -0.0
+        is_different = ((a != b) & ~both_nan) | only_signs_differ  # of a and b: large integers are no exact floats
         with np.errstate(invalid="ignore", over="ignore"):
             absolute = np.abs(x - y)
             absolute[is_different & ~np.isfinite(absolute)] = math.inf
-            size = np.maximum(np.abs(x), np.abs(y))
-            relative = np.where(np.isfinite(absolute), absolute / np.where(size > 0, size, 1.0), math.inf)
+            larger = np.maximum(np.abs(x), np.abs(y))
+            relative = np.where(np.isfinite(absolute), absolute / np.where(larger > 0, larger, 1.0), math.inf)
         largest_absolute = float(absolute[is_different].max(initial=0.0))
         largest_relative = float(relative[is_different].max(initial=0.0))
     else:

@@ -26,8 +26,8 @@ FOLDER = "streams"
 SECONDS_BETWEEN_WRITES = 1.0
 """Seconds between two writes: the results that a killed process can lose, besides its current step."""
 
-SHARE_OF_TIME = 0.02
-"""Largest part of a training's time for writing: slow writes happen less often."""
+MOST_TIME_WRITING = 0.02
+"""Largest part of a training's time that is spent on writing: after a slow write the next one waits longer."""
 
 
 class TrainingStream:
@@ -50,8 +50,9 @@ class SeedStream:
 
     Args:
         stream: the files of the training.
+        seeds: the seeds.
         recorder: the seeds' losses and metrics so far.
-        ledger: the seeds' calls; None for all but the first seeds of a training, because all send the same.
+        ledger: the seeds' calls. None if other seeds of this training write theirs, because all seeds send the same.
     """
 
     def __init__(
@@ -60,38 +61,41 @@ class SeedStream:
         """Begin without written rows."""
         self._stream, self._seeds, self._recorder, self._ledger = stream, seeds, recorder, ledger
         self._num_written_rows = self._num_written_calls = 0
-        self._due_s = 0.0
+        self._next_write_s = 0.0  # long past: the first write need not wait
 
     def write_if_due(self, done: int) -> None:
-        """Write the new rows after ``done`` steps if a second or more has passed; see `SHARE_OF_TIME`.
+        """Write the new rows after ``done`` steps, if the last write was long enough ago.
 
-        The last row is not written yet, because it may still get an evaluation.
+        Row ``done``, after the last of these steps, is not written yet, because it may still get an evaluation.
         """
         start_s = time.monotonic()
-        if done > 1 and start_s >= self._due_s:  # the row before the first step has no traces, which give the columns
+        if done < 2:  # of row 0 alone, which has no traces, the columns would be unknown
+            return
+        if start_s >= self._next_write_s:
             self._write(done)
             end_s = time.monotonic()
-            self._due_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / SHARE_OF_TIME)
+            self._next_write_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / MOST_TIME_WRITING)
 
     def finish(self) -> None:
         """Write the rows that still wait in memory."""
-        if self._recorder.eval_step:
-            self._write(len(self._recorder.losses) + 1)
+        if self._recorder.eval_step:  # otherwise the training ended before its first evaluation, in row 0
+            num_rows = len(self._recorder.losses) + 1
+            self._write(num_rows)
 
-    def _write(self, rows: int) -> None:
-        """Write the rows before number ``rows`` that are not written yet, and the calls since the last write."""
+    def _write(self, end: int) -> None:
+        """Write the rows up to ``end - 1`` that are not written yet, and the calls since the last write."""
         first, method = self._num_written_rows, self._stream.method
-        history = self._recorder.part(self._seeds, first, rows)
-        end = first + history.steps
+        history = self._recorder.part(self._seeds, first, end)
+        end_of_history = first + history.steps
         if first == 0:  # row 0 is before the first step, and has no loss
-            end += 1
+            end_of_history += 1
         schema, tables = metrics_schema([history]), []
         for seed_index in range(len(history.seeds)):
-            tables.append(
-                metrics_table(method, history, seed_index, schema, begin=first, end=end, first_with_loss=max(first, 1))
-            )
+            tables.append(metrics_table(
+                method, history, seed_index, schema, begin=first, end=end_of_history, first_with_loss=max(first, 1)
+            ))  # fmt: skip
         append(self._stream.metrics, pa.concat_tables(tables))
-        self._num_written_rows = rows
+        self._num_written_rows = end
         calls = [] if self._ledger is None else self._ledger.records[self._num_written_calls :]
         if calls:
             append(self._stream.ledger, {"method": [method] * len(calls)} | columns_of(calls))
@@ -139,21 +143,22 @@ def metrics_table(
         end: row after the last one.
         first_with_loss: row of the history's first loss; above 1 if the history is a later part of a training.
     """
-    num_rows, num_before = end - begin, int(begin == 0)  # row 0, before the first step, has no loss and no trace
+    num_rows = end - begin
+    num_without_loss = 1 if begin == 0 else 0  # row 0, before the first step, has no loss and no trace
     # Row t has the loss and the traces with index t - first_with_loss in the history.
-    history_slice = slice(begin + num_before - first_with_loss, end - first_with_loss)
+    history_slice = slice(begin + num_without_loss - first_with_loss, end - first_with_loss)
 
-    def after_steps(values: np.ndarray) -> pa.Array:
+    def column_of_steps(values: np.ndarray) -> pa.Array:
         """Return the column of a quantity of each step, with null in row 0."""
         column = np.zeros(num_rows, dtype=values.dtype)
-        column[num_before:] = values[history_slice]
-        return pa.array(column, mask=np.arange(num_rows) < num_before)
+        column[num_without_loss:] = values[history_slice]
+        return pa.array(column, mask=np.arange(num_rows) < num_without_loss)
 
     columns: dict[str, Any] = {
         "method": pa.repeat(pa.scalar(method, pa.string()), num_rows),
         "seed": np.full(num_rows, history.seeds[seed_index]),
         "step": np.arange(begin, end),
-        "train_loss": after_steps(history.loss[:, seed_index]),
+        "train_loss": column_of_steps(history.loss[:, seed_index]),
     }
     for name, values in history.evaluation.items():
         steps = history.eval_step[: len(values)]
@@ -165,7 +170,7 @@ def metrics_table(
     for name, values in history.trace.items():
         components = values[:, seed_index].reshape(history.steps, -1).T
         for column_name, component in zip(trace_columns(name, values), components, strict=True):
-            columns[column_name] = after_steps(component)
+            columns[column_name] = column_of_steps(component)
     arrays = []
     for field in schema:
         if field.name in columns:
@@ -186,15 +191,15 @@ def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
 
 
 def read(path: Path) -> pa.Table | None:
-    """Return all rows of a file of streams, without a stream that was cut off during its write; None without rows."""
-    parts = []
+    """Return all rows of a file to which `append` wrote, without a last stream that was cut off; None without rows."""
+    tables = []
     with pa.OSFile(str(path)) as file:
         while file.tell() < file.size():
             try:
-                parts.append(pa.ipc.open_stream(file).read_all())
-            except (pa.ArrowInvalid, OSError):
+                tables.append(pa.ipc.open_stream(file).read_all())
+            except (pa.ArrowInvalid, OSError):  # cut off when the process was killed, so that none follows
                 break
-    return pa.concat_tables(parts, promote_options="permissive") if parts else None
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
 
 def merge(folder: Path) -> None:
@@ -202,21 +207,25 @@ def merge(folder: Path) -> None:
 
     Rows are in the order of a complete run's folder: by method, then seed, then step.
     """
+
+    def number_of_method(path: Path) -> int:
+        number, _, _ = path.name.partition("-")
+        return int(number)
+
     for kind in ("metrics", "ledger"):
-        paths = sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0]))
-        parts: list[pa.Table] = []
-        for path in paths:
+        tables: list[pa.Table] = []
+        for path in sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=number_of_method):
             table = read(path)
             if table is None:
                 continue
-            if kind == "metrics":  # each stream has rows of all seeds
-                parts += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
+            if kind == "metrics":  # a table has the steps of all its seeds in turn
+                tables += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
             else:
-                parts.append(table)
-        if parts:
+                tables.append(table)
+        if tables:
             with atomic_path(folder / f"{kind}.parquet") as target:
-                pq.write_table(pa.concat_tables(parts, promote_options="permissive"), target)
-    # The folder is renamed at once, so that the tables are never made from half of the streams.
+                pq.write_table(pa.concat_tables(tables, promote_options="permissive"), target)
+    # Renamed at once and then removed: a kill in between leaves no half of the streams, from which to merge again.
     merged_folder = folder / f".{FOLDER}.merged"
     if (folder / FOLDER).is_dir():
         (folder / FOLDER).replace(merged_folder)

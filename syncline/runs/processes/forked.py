@@ -70,9 +70,10 @@ def call_results(
     """
     start_server()
     context = get_context("forkserver" if IS_FORKED else "spawn")
-    pickled_calls, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
+    pickled_calls = pickle_calls(calls, shared, folder)
+    all_are_sent = context.Event()  # for which `_set_up_process` waits
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    other_children = set(active_children())
+    children_before = set(active_children())
     pool = ProcessPoolExecutor(
         max(1, min(jobs, len(pickled_calls))), context,
         initializer=_set_up_process, initargs=(dict(os.environ), os.getcwd(), threads, all_are_sent, folder),
@@ -80,12 +81,12 @@ def call_results(
     try:
         with children_without_signals(), _without_main():
             futures = [pool.submit(_pickled_result, call) for call in pickled_calls]
-            # The pool only notices new processes when a call is submitted: without this one it would not notice the end
-            # of the last process.
+            # A pool notices the processes that it has started when the next call is submitted. This call, of no use
+            # itself, lets it notice the last process, and thereby later also its end.
             pool.submit(int)
     finally:
         all_are_sent.set()
-    return _results(pool, futures, set(active_children()) - other_children)
+    return _results(pool, futures, processes=set(active_children()) - children_before)
 
 
 _abandoned_pools: list[ProcessPoolExecutor] = []
@@ -93,7 +94,12 @@ _abandoned_pools: list[ProcessPoolExecutor] = []
 
 
 def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseProcess]) -> Iterator[Any]:
-    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes."""
+    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes.
+
+    Args:
+        futures: futures of `_pickled_result`.
+        processes: the processes of the pool.
+    """
     import cloudpickle
 
     try:
@@ -109,7 +115,7 @@ def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseP
         pool.shutdown(wait=False, cancel_futures=True)
         _abandoned_pools.append(pool)
         raise
-    pool.shutdown()  # a process that is still starting needs the pool's locks until here
+    pool.shutdown()  # only now: a process that is still starting needs the pool's locks
 
 
 @contextmanager
@@ -124,7 +130,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _set_up_process(
-    environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path | None
+    environment: dict[str, str], current_folder: str, threads: int, all_are_sent: Event, temporary_folder: Path | None
 ) -> None:
     """Give a new process the environment, the current folder and the number of threads of the calling one.
 
@@ -132,19 +138,19 @@ def _set_up_process(
 
     Args:
         environment: environment variables.
-        folder: current folder.
+        current_folder: the current folder of the calling process.
         threads: number of torch's threads, unless the environment sets it.
         all_are_sent: event that is set when all calls are sent.
-        temporary: folder to remove if the calling process is killed.
+        temporary_folder: folder to remove if the calling process is killed.
     """
-    if temporary is None:
+    if temporary_folder is None:
         end_with_parent()
     else:
-        end_with_parent(before_exit=partial(shutil.rmtree, temporary, ignore_errors=True))
+        end_with_parent(before_exit=partial(shutil.rmtree, temporary_folder, ignore_errors=True))
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(folder)
-    if "OMP_NUM_THREADS" not in environment:
+    os.chdir(current_folder)
+    if "OMP_NUM_THREADS" not in environment:  # which torch reads by itself
         import torch
 
         torch.set_num_threads(threads)
@@ -166,7 +172,10 @@ def _pickled_result(pickled_call: bytes) -> bytes:
 
 
 def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], folder: Path | None) -> list[bytes]:
-    """Return the pickle of each call; large shared objects are written into ``folder``, and pickled as their paths."""
+    """Return the pickle of each call, in which the path of a file stands for each shared object of `LARGE_BYTES`.
+
+    The files are in new folders inside ``folder``, or inside the system's temporary folder if that is None.
+    """
     import cloudpickle
 
     paths: dict[int, str] = {}  # by id of the object
@@ -198,12 +207,12 @@ def unpickle_call(pickled_call: bytes) -> Callable[[], Any]:
 
 
 class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, pid: str) -> Any:
+    def persistent_load(self, persistent_id: str) -> Any:
         """Return the shared object whose path is pickled in its place."""
-        return _load_shared_object(pid)
+        return _load_shared_object(path=persistent_id)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # the last object stays in memory for the next call
 def _load_shared_object(path: str) -> Any:
-    """Return the shared object in a file; the last one stays in memory for the next call."""
+    """Return the shared object in a file."""
     return pickle.loads(Path(path).read_bytes())

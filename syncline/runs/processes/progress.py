@@ -23,9 +23,9 @@ from syncline.columns import four_digits
 from syncline.units import format_seconds
 
 FIRST_LINE_S = 10.0
-"""Seconds before the first line; shorter work needs none."""
+"""Seconds before the first line, and the shortest time between two lines; shorter work needs no line."""
 
-LINES = 30
+NUM_LINES = 30
 """Approximate number of lines of a long training."""
 
 Update = Callable[[list[int]], None]
@@ -91,15 +91,17 @@ def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -
 
 
 class Pace:
-    """The times at which a log prints its progress: after 10 s, then each time after twice as long.
+    """The times at which a log prints its progress: `NUM_LINES` lines at equal intervals over the expected time.
 
-    The intervals grow until about 30 lines cover the whole time.
+    The first line is after `FIRST_LINE_S`. An interval is at most as long as the time that has passed, because early
+    estimates of the whole time are unsure; early lines are thus at 10, 20, 40 and 80 s.
 
     Args:
         now: function that gives the seconds of a monotonic clock.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """Start the clock."""
         self._now, self._start_s = now, now()
         self._interval_s = FIRST_LINE_S
         self._due_s = self._start_s + self._interval_s
@@ -120,13 +122,14 @@ class Pace:
         """
         now_s = self._now()
         passed_s = now_s - self._start_s
-        interval_s, remaining = passed_s, ""  # before anything is done, the interval doubles the time that has passed
+        remaining = ""
+        longest_interval_s = max(passed_s, FIRST_LINE_S)
+        self._interval_s = longest_interval_s
         if share > 0:
-            expected_s = passed_s / share
-            interval_s = max(expected_s / LINES, FIRST_LINE_S)
+            whole_s = passed_s / share
+            self._interval_s = min(max(whole_s / NUM_LINES, FIRST_LINE_S), longest_interval_s)
             if share < 1:
-                remaining = f", about {rough_duration(expected_s - passed_s)} left"
-        self._interval_s = min(interval_s, max(passed_s, FIRST_LINE_S))  # early estimates of the end are unsure
+                remaining = f", about {rough_duration(whole_s - passed_s)} left"
         self._due_s = now_s + self._interval_s
         return f"{share:.0%} after {rough_duration(passed_s)}{remaining}"
 
@@ -137,9 +140,10 @@ def rough_duration(seconds: float) -> str:
     >>> rough_duration(0.2), rough_duration(34.4), rough_duration(1234)
     ('1 s', '34 s', '21 min')
     """
-    at_least_one_s = max(seconds, 1.0)
-    unit_s = max(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if unit_s <= at_least_one_s)
-    return format_seconds(float(f"{at_least_one_s / unit_s:.2g}") * unit_s)
+    seconds = max(seconds, 1.0)
+    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if unit_s <= seconds)  # the largest that fits
+    units_with_two_digits = float(f"{seconds / unit_s:.2g}")
+    return format_seconds(units_with_two_digits * unit_s)
 
 
 _Row = Mapping[str, Any]
@@ -230,7 +234,7 @@ class LogOfRuns(CountingListener):
         super().__init__(say)
         self._now, self._start_s = now, 0.0
         self._num_earlier = 0  # runs that an earlier sweep finished
-        self._pace: Pace | None = None
+        self._pace: Pace | None = None  # None until the sweep begins
 
     def begins(self, runs: int, finished: int) -> None:
         """Start the clock, and print the number of runs that an earlier sweep finished."""
@@ -244,8 +248,8 @@ class LogOfRuns(CountingListener):
     def reached(self, runs: float) -> None:
         """Print the progress if the time of the next line has come."""
         if self._pace is not None and self._pace.wait_s() == 0:
-            num_new_runs = max(self.num_runs - self._num_earlier, 1)
-            progress_text = self._pace.progress_text((runs - self._num_earlier) / num_new_runs)
+            num_to_do = max(self.num_runs - self._num_earlier, 1)  # 1 avoids a division by zero
+            progress_text = self._pace.progress_text((runs - self._num_earlier) / num_to_do)
             self.say(f"{progress_text}: {self.num_finished:,} of {self.num_runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
@@ -259,11 +263,11 @@ class LogOfRuns(CountingListener):
             result = "no loss"
         else:
             result = f"loss {four_digits(row['loss'])}"
-        num_new, num_ahead = self.num_finished - self._num_earlier, self.num_runs - self.num_finished
+        num_done, num_to_do = self.num_finished - self._num_earlier, self.num_runs - self.num_finished
         if self._pace is not None:
             self._pace.postpone()
-            if num_ahead and num_new > 0:
-                remaining_s = (self._now() - self._start_s) * num_ahead / num_new
+            if num_to_do and num_done > 0:
+                remaining_s = (self._now() - self._start_s) * num_to_do / num_done
                 result += f"; about {rough_duration(remaining_s)} left"
         self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}")
 

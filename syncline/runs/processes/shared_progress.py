@@ -15,7 +15,7 @@ from joblib import cpu_count
 
 from syncline.errors import SynclineError
 from syncline.files import temporary_folder
-from syncline.interrupts import confirm, raise_in_main_thread, stopped_by_signal
+from syncline.interrupts import confirm_end, raise_in_main_thread, stopped_by_signal
 from syncline.runs.processes.forked import call_results
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class SharedProgress:
         trainings: number of trainings.
 
     Attributes:
-        has_seen_stop: whether a training in this process has seen the flag; it changes under ``seen_lock``.
+        has_seen_stop: whether `report` has raised KeyboardInterrupt in this process; it changes under ``seen_lock``.
     """
 
     def __init__(self, path: Path, trainings: int) -> None:
@@ -56,7 +56,7 @@ class SharedProgress:
         if self.stopped:
             with self.seen_lock:
                 self.has_seen_stop = True
-            confirm()
+            confirm_end()
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
@@ -139,11 +139,10 @@ def stoppable_results(
         for result in results:
             if result is not None:
                 yield result
-        confirm()
-    except BrokenProcessPool:
-        raise
-    except BaseException:
-        progress.stop()
+        confirm_end()  # without effect if no signal asked for it
+    except BaseException as error:
+        if not isinstance(error, BrokenProcessPool):  # after which no training is left to stop
+            progress.stop()
         raise
 
 
@@ -192,21 +191,21 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
             raise
     finally:
         is_over.set()
-    confirm()
+    confirm_end()  # without effect if no signal asked for it
     return result
 
 
 def _interrupt_after_stop(progress: SharedProgress, is_over: threading.Event) -> None:
-    """Raise ``KeyboardInterrupt`` in the main thread, if its training does not report in time after a stop.
+    """Raise ``KeyboardInterrupt`` in the main thread, if its training does not report a step in time after a stop.
 
-    This is repeated until the training ends, because a callback from C can lose an exception.
+    This is repeated until the training ends or reports a step, because a callback from C can lose an exception.
     """
     while not progress.stopped:
         if is_over.wait(POLL_S):
             return
-    patience_s = PATIENCE_S
-    while not is_over.wait(patience_s):
+    wait_s = PATIENCE_S
+    while not is_over.wait(wait_s):
         with progress.seen_lock:
             if not progress.has_seen_stop and not is_over.is_set():
                 raise_in_main_thread()
-        patience_s = 2 * PATIENCE_S  # an interrupted training collects its results
+        wait_s = 2 * PATIENCE_S  # longer, because the interrupted training may be collecting its results

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from syncline.runs.processes import progress as module
-from syncline.runs.processes.progress import FIRST_LINE_S, LINES, LogOfRuns, Pace, progress
+from syncline.runs.processes.progress import FIRST_LINE_S, NUM_LINES, LogOfRuns, Pace, progress
 
 
 class Clock:
@@ -39,8 +39,8 @@ def test_short_work_is_told_of_when_it_is_done():
 def test_long_work_has_about_thirty_lines_whatever_it_takes(whole_s):
     at_s = [when for when, _ in lines_of(whole_s)]
     assert at_s[:3] == [10.0, 20.0, 40.0]  # no longer wait than the work has taken
-    assert LINES * 0.9 <= len(at_s) <= LINES + 12  # of 12 doublings at most
-    assert max(after - before for before, after in pairwise(at_s)) <= whole_s / LINES * 1.001
+    assert NUM_LINES * 0.9 <= len(at_s) <= NUM_LINES + 12  # of 12 doublings at most
+    assert max(after - before for before, after in pairwise(at_s)) <= whole_s / NUM_LINES * 1.001
 
 
 def test_a_line_says_how_much_since_when_and_what_is_left():
