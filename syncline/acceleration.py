@@ -114,6 +114,7 @@ KEPT_BYTES = 2**29
 """Largest amount of free memory at the end of the heap that stays with the process, in bytes."""
 
 OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+"""Environment variables by which users set these options of glibc."""
 
 
 @cache
@@ -133,7 +134,7 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # the C library is not glibc, or cannot be loaded
         return False
     for largest_block_bytes in LARGEST_BYTES:
-        if mallopt(MMAP_THRESHOLD, largest_block_bytes):
+        if mallopt(MMAP_THRESHOLD, largest_block_bytes):  # 0: this glibc takes no such value
             return bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
     return False
 

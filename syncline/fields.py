@@ -122,6 +122,9 @@ Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
 """A time in seconds: ``0.05``, ``"50 ms"``."""
 
 
+WHOLE_SPEC = "spec"
+"""Path of an error that is about all fields of a spec."""
+
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -173,7 +176,8 @@ class ByKind:
             try:
                 return validate(models[kind], fields)
             except SpecError as error:
-                raise refusal(error.path.removeprefix("spec"), error.value, error.expected) from None
+                path = "" if error.path == WHOLE_SPEC else error.path
+                raise refusal(path, error.value, error.expected) from None
 
         return no_info_plain_validator_function(check)
 
@@ -264,7 +268,7 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     elif first["type"] == "missing":
         value = None
     path = ".".join(part for part in parts if part)
-    return SpecError(path or "spec", value, _expected_text(first, fields))
+    return SpecError(path or WHOLE_SPEC, value, _expected_text(first, fields))
 
 
 def _expected_text(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:

@@ -38,6 +38,9 @@ LIMIT_S = 3.0
 REPEAT_S = 0.1
 """Seconds within which a second signal counts as the first one: GNU ``timeout`` signals its child, then its group."""
 
+PARENT_CHECK_S = 0.1
+"""Seconds between two checks whether the parent process has ended."""
+
 PR_SET_PDEATHSIG = 1
 """An option of Linux's ``prctl``, see its manual page."""
 
@@ -233,7 +236,7 @@ def raise_if_interrupted() -> None:
 
 
 def confirm_end() -> None:
-    """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
+    """Confirm after a signal that the work is ending, which may then take longer than `LIMIT_S`; else do nothing."""
     if is_interrupted():
         _listeners[0].has_confirmed_end = True
 
@@ -340,9 +343,9 @@ def _exit_after_parent(parent: int | None, before_exit: Callable[[], object] | N
         parent_handle.join()
     elif parent is not None:
         while os.getppid() == parent:
-            time.sleep(REPEAT_S)
+            time.sleep(PARENT_CHECK_S)
     else:
-        return  # no parent process started this process
+        return  # multiprocessing did not start this process
     if before_exit is not None:
         before_exit()
     os._exit(1)

@@ -277,7 +277,9 @@ def train(
     rows, recorder = rows_of(method.comm, seeds), recorder or Recorder()
     method.seeds = seeds
     method.on_average = watch.before_average if watch else None
-    participation = _participation(task, method)
+    membership = getattr(method.comm, "membership", None)
+    participation = PartialParticipation(method, membership) if membership else None
+    _set_buffers(method, task, workers_may_be_absent=participation is not None)
     if watch is None and participation is None:  # then nothing needs the gradient of each worker
         # A task without this function stores the gradient of each worker in any case.
         method.keep_only_mean_gradient(getattr(task, "keep_mean_gradient", lambda: False))
@@ -317,21 +319,19 @@ def train(
     return history
 
 
-def _participation(task: Task, method: Method) -> PartialParticipation | None:
-    """Return the participation of workers that may be absent, or None; give the method the buffers of the module.
+def _set_buffers(method: Method, task: Task, workers_may_be_absent: bool) -> None:
+    """Give the method the buffers of the task's module, if it has any, or None if its workers do not share them.
 
     Raises:
         SpecError: workers may be absent and the module has buffers.
     """
-    membership = getattr(method.comm, "membership", None)
-    participation = PartialParticipation(method, membership) if membership else None
     buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
-    if buffers and participation:
+    if not buffers:
+        return
+    if workers_may_be_absent:
         expected = "none, as the module has buffers, which a worker that returns would have to adopt"
         raise SpecError("faults.absences", "given", expected)
-    if buffers:
-        method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
-    return participation
+    method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
 
 
 def _make_step(

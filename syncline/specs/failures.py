@@ -260,7 +260,7 @@ class FailuresSpec(Spec):
             rejoin_s=rejoin_s if self.rejoin_time is None else self.rejoin_time,
         )  # fmt: skip
 
-    def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
+    def interval_s(self, workers: int, nbytes: float | None, copies: int | None) -> float | None:
         """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints.
 
         ``nbytes`` and ``copies`` as in `checkpoint_costs`.

@@ -143,7 +143,6 @@ NOTE = (
 
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
     """Return the table that ``syncline runs`` prints: a row for each run folder."""
-
     now_s = time.time()
     rows = []
     for entry in entries:

@@ -139,7 +139,7 @@ def stoppable_results(
         for result in results:
             if result is not None:
                 yield result
-        confirm_end()  # without effect if no signal asked for it
+        confirm_end()
     except BaseException as error:
         if not isinstance(error, BrokenProcessPool):  # after which no training is left to stop
             progress.stop()
@@ -191,7 +191,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
             raise
     finally:
         is_over.set()
-    confirm_end()  # without effect if no signal asked for it
+    confirm_end()
     return result
 
 

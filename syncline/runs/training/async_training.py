@@ -51,8 +51,8 @@ def train_async(
     spec: Training,
     method: MethodBase,
     network: Network | None,
-    on_step: Callable[[int], None] | None = None,
-    stream: TrainingStream | None = None,
+    on_step: Callable[[int], None] | None,
+    stream: TrainingStream | None,
 ) -> Trained:
     """Train an asynchronous method on a network, all workers and all seeds in this process.
 

@@ -33,7 +33,7 @@ def compare_figures(
     spec: CompareSpec,
     trained: list[Trained],
     clocks: Mapping[tuple[str, str], Clock],
-    target: float | None = None,
+    target: float | None,
 ) -> None:
     """Draw the figures of a comparison into its folder; an interrupted command draws nothing.
 

@@ -288,8 +288,8 @@ def summary_rows(
     clocks: Clocks,
     networks: Sequence[str],
     workers: int,
-    target: float | None = None,
-    bounds: Bounds | None = None,
+    target: float | None,
+    bounds: Bounds | None,
 ) -> list[dict[str, Any]]:
     """Return a row per network, method and seed: final metrics, clock, and the seed's time to the target loss."""
     rows = []

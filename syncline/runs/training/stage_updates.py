@@ -97,7 +97,7 @@ def sync_update_times(work: StageWork, network: Network, microbatches: int) -> U
     return UpdateTimes(update_s=batch_s, first_s=batch_s)
 
 
-def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
+def updates_of(work: StageWork, network: Network, microbatches: int | None) -> UpdateTimes:
     """Return the update times of a synchronous pipeline, or of an asynchronous one if ``microbatches`` is None."""
     if microbatches is None:
         return async_update_times(work, network)

@@ -110,7 +110,7 @@ def _train_seeds(
     start_s: float,
     stream: TrainingStream | None,
     network: Network | None,
-    recorder: Recorder | None = None,
+    recorder: Recorder | None,
 ) -> Trained:
     """Train several seeds as rows of the same tensors; see `train_method` for the other arguments.
 

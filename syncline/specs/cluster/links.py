@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import create_model
 
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
@@ -119,7 +118,10 @@ class LinkDescription(Description):
         return _limited_link(link, goodput_bytes_per_s)
 
     def _with_tcp_windows(self, link: Link, path: str, round_trip_latencies: int) -> Link:
-        """Return the link with its bandwidth limited by TCP windows; a round trip takes so many of its latencies."""
+        """Return the link with its bandwidth limited by TCP windows, if the description has ``tcp``.
+
+        ``round_trip_latencies`` is the time of a round trip in latencies of the link.
+        """
         if not isinstance(self.tcp, Tcp):  # None
             return link
         if self.loss is not None:
@@ -261,22 +263,3 @@ def _as_spec_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_as_spec_value(item) for item in value]
     return value
-
-
-def describe_dataclass(network_class: type, missing_message: str) -> type[NetworkDescription]:
-    """Return the description of a class of networks by its dataclass fields, which are links and numbers.
-
-    Args:
-        network_class: frozen dataclass of the networks; it checks its fields itself.
-        missing_message: error text for a missing field: what would be accepted.
-    """
-    types: dict[str, Any] = get_type_hints(network_class) | {"name": Name}
-    definitions: dict[str, Any] = {}  # type and default by field, as pydantic takes them; ... without a default
-    for network_field in fields(network_class):
-        field_type = types[network_field.name]
-        default = ... if network_field.default is MISSING else network_field.default
-        definitions[network_field.name] = Part if field_type is Link else field_type, default
-    name = f"{network_class.__name__}Described"
-    model = create_model(name, __base__=NetworkDescription, __doc__=network_class.__doc__, **definitions)
-    model.makes, model.needs = network_class, missing_message
-    return model

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Edge, Graph, Link, Network, Sites, Tcp, TwoLevel
-from syncline.costmodel.network.paths import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.specs import network, network_fields
-from syncline.specs.cluster.descriptions import DESCRIPTIONS
-from syncline.specs.cluster.links import describe_dataclass
 from syncline.units import parse_bandwidth
 
 LINKS = {
@@ -350,37 +347,3 @@ def test_the_cost_model_loads_neither_torch_nor_a_yaml_parser() -> None:
     check = "import sys, syncline.costmodel; print({'torch', 'yaml', 'pydantic'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "set()"
-
-
-@dataclass(frozen=True)
-class Hops:
-    """Links in a ring, as somebody adds them to the package."""
-
-    gloo = None
-
-    hop: Link
-    lanes: int = 1
-    name: str = ""
-
-    def among(self, workers: int) -> Topology:
-        return self.hop.among(workers)
-
-    def describe(self) -> str:
-        return f"a ring of {self.lanes} lanes"
-
-
-def test_a_class_of_networks_is_written_by_its_fields_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DESCRIPTIONS, "hop", describe_dataclass(Hops, "a value: a ring has a 'hop'"))
-    made = network({"hop": "10gbe", "lanes": 2, "name": "round"})
-    assert made == Hops(NETWORKS["10gbe"].network, 2, "round")
-    fields = network_fields(made)
-    assert isinstance(fields, dict) and list(fields) == ["name", "hop", "lanes"]
-    assert network(json.loads(json.dumps(fields))) == made
-    for wrong, said in (
-        ({"hop": "10gb"}, "network.hop: got '10gb'; expected "),
-        ({"lanes": 2}, "network.hop: got None; expected a value beside 'lanes'"),
-        ({"hop": "10gbe", "lane": 2}, "network.lane: got 2; expected "),
-    ):
-        with pytest.raises(SpecError) as refused:
-            network(wrong)
-        assert str(refused.value).startswith(said)
