@@ -47,7 +47,7 @@ def compare(
     """Train each method once, time it on every network, and write the folder.
 
     Args:
-        exact: see ``RunFolder``.
+        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         jobs: number of processes that train side by side; one per core if None. It changes no number.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the completed steps of each method.
@@ -186,7 +186,9 @@ def _bounds(spec: CompareSpec, timings: Timings) -> Bounds:
         baseline = _baseline_timing(spec, timings, networks[network_name])
         speedups: dict[str, Any] = {"speedup_low": None, "speedup_high": None}
         if baseline is not None:
-            speedups = speedup_bounds(timing.clock, timing.variants, baseline.clock, baseline.variants)
+            speedups = speedup_bounds(
+                timing.clock, timing.variants, baseline=baseline.clock, baseline_variants=baseline.variants
+            )
         bounds[method, network_name] = timing.bounds() | speedups
     return bounds
 

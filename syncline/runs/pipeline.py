@@ -93,7 +93,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     """Simulate a pipeline's schedules on its networks, and write the folder with spec, timelines, trace and figure.
 
     Args:
-        exact: see ``RunFolder``.
+        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         figures: whether the folder gets the figure.
 
     Returns:

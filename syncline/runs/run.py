@@ -38,7 +38,7 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        exact: see ``RunFolder``.
+        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
@@ -108,7 +108,7 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        exact: see ``RunFolder``.
+        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         jobs: number of processes side by side; the study's own number if None. It changes no number.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
