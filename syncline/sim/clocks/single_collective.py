@@ -111,13 +111,9 @@ def rounds_finish_s(
 
 
 def _finish_s(
-    collective: Collective,
-    worker_topology: Topology,
-    starts_s: Floats,
-    evaluator: str,
-    rule: Rule,
+    collective: Collective, worker_topology: Topology, starts_s: Floats, evaluator: str, rule: Rule,
     routed: Callable[[], RoutedRounds],
-) -> Floats:
+) -> Floats:  # fmt: skip
     """Return the time at which each worker is done with a collective on a topology, ``(P,)`` seconds.
 
     ``evaluator`` is as in `collective_finish_s`; ``routed`` is a function that returns the rounds on the topology.

@@ -257,23 +257,18 @@ class CollectiveKinds:
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
             ahead = direct_rounds_ahead(ranks)
-            self._write_conditions(entries, plan, ahead, num_rounds, waits_for_sends=False)
+            self._write_conditions(entries, plan, ahead, waits_for_sends=False)
             record["gloo"] = PUSHES
             record["call"] = software_s(self._topology, ranks, collective.nbytes)
         else:
             ahead = rounds_ahead(collective.kind, num_rounds, ranks)
-            self._write_conditions(entries, plan, ahead, num_rounds, collective.kind in RINGS_OF_GLOO)
+            self._write_conditions(entries, plan, ahead, waits_for_sends=collective.kind in RINGS_OF_GLOO)
             record["gloo"] = POSTS_FIRST if collective.kind in POSTING_FIRST else ISSUES_FIRST
             record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * num_messages, len(pairs), route0
 
     def _write_conditions(
-        self,
-        entries: NDArray[np.void],
-        plan: Plan,
-        ahead_by_round: Sequence[int],
-        num_rounds: int,
-        waits_for_sends: bool,
+        self, entries: NDArray[np.void], plan: Plan, ahead_by_round: Sequence[int], waits_for_sends: bool
     ) -> None:
         """Write the numbers of messages that must have arrived at a rank, and have left it, before each of its entries.
 
@@ -281,7 +276,6 @@ class CollectiveKinds:
             entries: the plan's entries in the core's tables.
             plan: plan of the collective, in which each round is a run of its own.
             ahead_by_round: for each round, how many rounds a rank may be ahead of the messages it received.
-            num_rounds: number of rounds.
             waits_for_sends: whether a rank also waits for its own messages of these rounds to leave.
         """
         ahead = np.array(ahead_by_round, dtype=np.int64)
@@ -291,7 +285,7 @@ class CollectiveKinds:
         # The rounds before this one must be complete, and it itself and all later ones need not.
         first_pending_round = np.maximum(round_number + 1 - ahead[round_number], 0)
         # Entries are sorted by rank, then by round; one key of both finds the rank's first entry from that round on.
-        sort_key = rank * (num_rounds + 1)
+        sort_key = rank * (len(ahead) + 1)
         first_pending_entry = np.searchsorted(sort_key + round_number, sort_key + first_pending_round)
         first_entry = plan.places["entry0"].astype(np.int64)[rank]
         received_before = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))  # before each entry

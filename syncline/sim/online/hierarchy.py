@@ -148,13 +148,10 @@ class UpperServerPrograms:
             """Return the instructions that send an update once it is due; none if the local server has ended."""
             if self._has_ended[server_number]:
                 return []
-            return [
-                Send(handler, self.settings.model_bytes, ("up", update), label=f"update {update}"),
-                Recv(
-                    handler, ("down", update), effect=partial(self._merge, server_number), label=f"model {update + 1}"
-                ),
-                *self._send_program(server_number, update + 1),
-            ]
+            send = Send(handler, self.settings.model_bytes, ("up", update), label=f"update {update}")
+            merge = partial(self._merge, server_number)
+            receive = Recv(handler, ("down", update), effect=merge, label=f"model {update + 1}")
+            return [send, receive, *self._send_program(server_number, update + 1)]
 
         return [gate(partial(self._note_send, server_number)), continue_with(after_gate)]
 

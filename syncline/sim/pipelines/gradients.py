@@ -15,6 +15,7 @@ Source: D. Narayanan et al., "PipeDream" (2019), section 3.3 (stashing); B. Yang
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -93,14 +94,8 @@ class PipelineMath:
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
         """Return the function that does the math of a stage's task, to be called when the task completes."""
-        part = part_of(task, stage, self.stages)
-        match task.kind:
-            case "forward":
-                return lambda: self._forward(stage, part, task.microbatch)
-            case "backward":
-                return lambda: self._backward(stage, part, task.microbatch)
-            case _:
-                return lambda: self._weight(stage, part, task.microbatch)
+        do_math = {"forward": self._forward, "backward": self._backward, "weight": self._weight}[task.kind]
+        return partial(do_math, stage, part_of(task, stage, self.stages), task.microbatch)
 
     def outgoing(self, stage: int, task: PipelineTask) -> Tensor:
         """Remove and return a task's output for another stage, for stages in separate processes."""
