@@ -127,7 +127,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "on_or_off": read_on_or_off,
     "networks": read_networks,
     "number_or_text": lambda flag, written: lazy_function("syncline.units:number_or_text")(written),
-    "process_counts": lambda flag, written: lazy_function("syncline.measure.calibration.plan:numbers_of")(written),
+    "process_counts": lambda flag, written: lazy_function("syncline.measure.calibration.plan:process_counts")(written),
     "grids": lambda flag, written: list(map(lazy_function("syncline.specs.grid:Grid.parse"), written)),
     "ranges": lambda flag, written: list(map(lazy_function("syncline.runs.sweep.search:Tuned.parse"), written)),
 }

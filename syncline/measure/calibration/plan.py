@@ -105,7 +105,7 @@ def plan_of_options(
     return Calibration(loaded_spec.problem, loaded_spec.threads, loaded_spec.seeds[0], **plan_fields)
 
 
-def numbers_of(workers: str) -> list[int]:
+def process_counts(workers: str) -> list[int]:
     """Return the numbers of processes in a text such as ``2,4``."""
     try:
         counts = [int(number) for number in workers.split(",")]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -36,8 +37,8 @@ from syncline.specs import RunSpec
 from syncline.specs.cluster.links import parse_link
 from syncline.training import rows_of
 
-MOST_WARM_BYTES = 2**21
-"""Largest number of bytes sent to each other process before any timing, so that connections open their windows."""
+FEWEST_WARM_BYTES, MOST_WARM_BYTES = 2**16, 2**21
+"""Limits of the bytes sent to each other process before any timing, so that connections open their windows."""
 
 WARM_S = 0.2
 """Seconds that this warm-up may take on a link."""
@@ -71,7 +72,8 @@ class CasePlan:
         folder: folder of the results.
         cases: trainings, in order.
         timeout_s: timeout of a collective.
-        link: fields of each process's link, which sizes the warm-up and the idle time that replaces the network.
+        link: fields of each process's link, from which the length of the warm-up follows, and the idle time that
+            replaces the network in the trainings through memory.
     """
 
     folder: Path
@@ -99,23 +101,23 @@ class _TransferRecorder:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._read_idle_ns = memory.stood_in_ns  # the memory's sum of idle times when it was last read
-        self._step_idle_ns = 0
+        self._last_transfer_ns = memory.stood_in_ns  # the memory's sum of times when it was last read
+        self._step_transfer_ns = 0
         self._carried: list[list[Any]] = []
         memory.take_carried()  # drops what was sent before
 
     def __call__(self, call: Call | None) -> None:
-        """Note what a collective sent, and the idle time that replaced the network, unless the ledger leaves it out."""
-        requested, previous_ns = self._memory.take_carried(), self._read_idle_ns
-        self._read_idle_ns = self._memory.stood_in_ns
+        """Note the transfers of a collective and their time, unless the ledger leaves the collective out."""
+        transfers, transfer_ns = self._memory.take_carried(), self._memory.stood_in_ns
         if call is not None:  # None: an evaluation's, between two steps
-            self._step_idle_ns += self._read_idle_ns - previous_ns
-            self._carried.append([call, requested])
+            self._step_transfer_ns += transfer_ns - self._last_transfer_ns
+            self._carried.append([call, transfers])
+        self._last_transfer_ns = transfer_ns
 
     def take_step(self) -> dict[str, Any]:
-        """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
-        traffic_fields = {"carried": self._carried, "stood_in_ns": self._step_idle_ns}
-        self._carried, self._step_idle_ns = [], 0
+        """Return the transfers since the last step, and as ``stood_in_ns`` their time, which replaced the network's."""
+        traffic_fields = {"carried": self._carried, "stood_in_ns": self._step_transfer_ns}
+        self._carried, self._step_transfer_ns = [], 0
         return traffic_fields
 
 
@@ -139,27 +141,22 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
     """Train a case's first seed once for warming up and then as often as it asks, each time by both transports.
 
     The transports are memory, which gives the times of the software, and the network.
-
-    Args:
-        case: the training.
-        plan: the plan whose folder gets the lines of each turn.
-        place: the place of this process.
-        memory: the transport through memory.
     """
     spec = case.run
     seed = spec.seeds[0]
-    for turn in range(case.repeats + 1):
+    for turn in ("warm", *map(str, range(case.repeats))):  # the first turn does not count
         for transport in (SOFTWARE, MEASURED):
-            turn_name = "warm" if turn == 0 else str(turn - 1)  # turn 0 does not count
-            folder = plan.folder / case.name / transport / turn_name
+            folder = plan.folder / case.name / transport / turn
             folder.mkdir(parents=True, exist_ok=True)
             watch = Stopwatch(Progress.private(place.processes, place.rank))
-            extra_fields: Callable[[], dict[str, Any]] = device_bytes
-            comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
+            extra_fields: Callable[[], dict[str, Any]]
             if transport == SOFTWARE:
                 recorder = _TransferRecorder(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
                 extra_fields = recorder.take_step
+            else:
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
+                extra_fields = device_bytes
             task = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
             rank_file = RankFile(folder, place.rank)
             rank_file.write_line({
@@ -192,7 +189,8 @@ def memory_file(folder: Path) -> Iterator[Path]:
 
 def warm_up_connections(link: Link, place: Place) -> None:
     """Send data between all processes, so that TCP opens the windows of their connections before any timing."""
-    nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
+    affordable_bytes = WARM_S * float(link.goodput_bytes_per_s) / place.processes  # to each other process
+    nbytes = int(np.clip(affordable_bytes, FEWEST_WARM_BYTES, MOST_WARM_BYTES))
     sent_tensor = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
     for _ in range(2):
         dist.all_to_all_single(torch.empty_like(sent_tensor), sent_tensor)
@@ -204,13 +202,14 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     plan = CasePlan.read(Path(arguments[0]))
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)
-    agree_on_spec(plan.cases[0].run, options, store, place)
+    first_run = plan.cases[0].run  # the plan is one file, so that ranks which agree on one run have the same plan
+    agree_on_spec(first_run, options, store, place)
     link = parse_link(plan.link, "link")
 
     def idle_s(transfer: CarriedCollective) -> float:
         return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
 
-    torch.set_num_threads(plan.cases[0].run.threads)
+    torch.set_num_threads(first_run.threads)
     with group(store, place, backend="gloo", timeout_s=plan.timeout_s):
         warm_up_connections(link, place)
         with memory_file(plan.folder) as file:

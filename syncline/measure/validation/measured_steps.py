@@ -81,7 +81,11 @@ MOST_PASSES = 10**5
 
 
 class Point(NamedTuple):
-    """A configuration of a GPT's training, and the measured time of its step."""
+    """A configuration of a GPT's training, and the measured time of its step.
+
+    The fields are the columns `COLUMNS` of a table; ``tensor``, ``data`` and ``stages`` are the sizes of the groups of
+    tensor, data and pipeline parallelism.
+    """
 
     gpus: int
     global_batch: int
@@ -118,7 +122,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):  # the header is line 1
             try:
-                numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}
+                numbers = {number: int(float(row[column])) for number, column in COLUMNS.items()}
                 point = Point(**numbers, measured_s=float(row[TIME]) / 1e3)
                 check_point(point)
             except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError, SpecError) as error:
@@ -143,13 +147,14 @@ def check_point(point: Point) -> None:
 
 
 def recomputes(points: list[Point], memory_bytes: float) -> bool:
-    """Return whether a table's trainings recompute activations: all do if one does not fit into memory otherwise."""
+    """Return whether a table's trainings recompute activations: all do if any would not fit into memory without."""
     return bool(points) and bool(np.any(layouts(points).memory_bytes > memory_bytes))
 
 
 def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
     """Return the configurations of points as arrays for the cost model."""
-    names = [name for name in COLUMNS if name not in ("gpus", "global_batch")]  # which follow from the others
+    # The cost model has micro-batches instead of a global batch; the GPUs are the product of the three parallelisms.
+    names = [name for name in COLUMNS if name not in ("gpus", "global_batch")]
     columns = {name: np.array([getattr(point, name) for point in points]) for name in names}
     microbatches = np.array([point.microbatches for point in points])
     return Layouts(microbatches=microbatches, recomputed=recomputed, **columns)
@@ -181,12 +186,12 @@ Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achi
 """
 
 LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
-"""Further start values: the points that the host limits decide the valley in which a fit ends."""
+"""Start values of ``launch_s``: in which local minimum a fit ends depends on the points whose time it decides."""
 
 GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 """Fields by which errors are grouped."""
 
-BOTH = "width, micro_batch"
+WIDTH_AND_MICRO_BATCH = "width, micro_batch"
 """A group by these two fields together, which decide the time of a layer."""
 
 LEFT_OUT = "left out"
@@ -198,11 +203,12 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 
     Returns:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
-        the repeats; ``constants``, by name, with the spread of the fitted ones.
+        repeated calibrations on random points; ``constants``, by name, with the spread of the fitted ones.
     """
     single_node_points = read_points(spec.data, spec.single_node, "single_node")
     several_node_points = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
-    machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
+    machine = spec.hardware
+    memory_bytes = machine.memory_bytes or np.inf
     are_recomputed = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
     calibrated_on = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
@@ -211,9 +217,8 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
         num_parts, calibrated_part = calibrated_on
         calibration_points = [point for point in single_node_points if point.part_index(num_parts) == calibrated_part]
     validation_points = [point for point in single_node_points if point not in calibration_points]
-    spread: dict[str, float] = {}
     if spec.constants:
-        constants = spec.constants
+        constants, spread = spec.constants, dict[str, float]()
     else:
         constants, spread = fitted_to(calibration_points, machine, are_recomputed)
     constants = _with_network_constants(constants, spec, calibration_points)
@@ -243,12 +248,12 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 def _with_network_constants(
     constants: StepConstants, spec: StepTimesSpec, calibration_points: list[Point]
 ) -> StepConstants:
-    """Return constants with what a calibration on one node lacks: all-reduce times, and the network of nodes."""
+    """Return constants with the all-reduce times of the hardware and the network between nodes, which no fit gives."""
     node = constants.node
     if node is None and spec.node is not None:
         node = Node(spec.node.devices, spec.node.nic_bandwidth)
     all_reduce_bytes = [
-        WORD_BYTES * point.micro_batch * point.sequence * point.width
+        WORD_BYTES * point.micro_batch * point.sequence * point.width  # a layer's output, summed over the tensor group
         for point in calibration_points
         if point.tensor > 1
     ]
@@ -263,10 +268,10 @@ def _with_network_constants(
 def fitted_to(
     points: list[Point], machine: Hardware, recomputed: bool = False
 ) -> tuple[StepConstants, dict[str, float]]:
-    """Return constants fitted to measured points, and the relative standard error of each fitted one.
+    """Return constants fitted to measured points, and the relative standard error of each fitted constant.
 
-    The constants of tensor parallelism are fitted last, to the points that have it; without any they keep their start
-    values.
+    The constants of tensor parallelism are fitted last, to the points that have it; without such points they keep their
+    values in `START`.
 
     Args:
         points: measured points.
@@ -275,12 +280,14 @@ def fitted_to(
     """
     constants = START
     spread: dict[str, float] = {}
-    for names, has_tensor_parallelism in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
-        group = [point for point in points if (point.tensor > 1) == has_tensor_parallelism]
-        if group or not has_tensor_parallelism:  # the constants of every step are always fitted
-            fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
-            constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
-            spread |= dict(zip(names, fit.spread.tolist(), strict=True))
+    tensor_points = [point for point in points if point.tensor > 1]
+    fits: list[tuple[Sequence[str], list[Point]]] = [(STEP_FIELDS, [point for point in points if point.tensor == 1])]
+    if tensor_points:
+        fits.append((TENSOR_FIELDS, tensor_points))
+    for names, fit_points in fits:
+        fit = _fit(layouts(fit_points, recomputed), measured_s(fit_points), constants, names, machine)
+        constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
+        spread |= dict(zip(names, fit.spread.tolist(), strict=True))
     return constants, spread
 
 
@@ -293,20 +300,20 @@ def _ceiling(name: str, machine: Hardware) -> float | None:
 def _fit(
     layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
 ) -> Fit:
-    """Fit some of the constants to measured seconds, from several starts."""
+    """Return the fit of the constants with these names to measured seconds, from several starts; others stay."""
 
     def predict_s(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
     starts = []
-    for launch_s in LAUNCHES_S:  # equal starts if the fit does not concern `launch_s`
-        start = replace(constants, launch_s=launch_s) if "launch_s" in names else constants
-        starts.append([getattr(start, name) for name in names])
+    for launch_s in LAUNCHES_S:
+        start = replace(constants, launch_s=launch_s)
+        starts.append([getattr(start, name) for name in names])  # all starts are equal if `launch_s` is not fitted
     return relative_fit(predict_s, measured, starts, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
 def errors_of_cells_left_out(
-    spec: StepTimesSpec, single: list[Point], recomputed: bool = False
+    spec: StepTimesSpec, one_node_points: list[Point], recomputed: bool = False
 ) -> list[dict[str, Any]]:
     """Return the errors of predicted step times for cells that the calibration leaves out, one row per cell.
 
@@ -315,32 +322,32 @@ def errors_of_cells_left_out(
 
     Args:
         spec: the validation, with its hardware and its division of the points into calibration and test.
-        single: points measured on one node.
+        one_node_points: points measured on one node.
         recomputed: whether activations were recomputed.
     """
-    calibrated = spec.folds, spec.fold
-    errors = errors_by_cell(single, calibrated, machine=spec.hardware, recomputed=recomputed)
+    errors = errors_by_cell(one_node_points, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
     rows = [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values())))]
     for (width, micro_batch), cell_errors in errors.items():
-        rows.append(_summary_row(LEFT_OUT, BOTH, value=f"{width}, {micro_batch}", errors=cell_errors))
+        value = f"{width}, {micro_batch}"
+        rows.append(_summary_row(LEFT_OUT, WIDTH_AND_MICRO_BATCH, value, errors=cell_errors))
     return rows
 
 
 def errors_by_cell(
-    single: list[Point], calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+    one_node_points: list[Point], calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
     Args:
-        single: points measured on one node.
+        one_node_points: points measured on one node.
         calibrated: number of parts of the points, and the index of the part that is calibrated on.
         machine: hardware whose ceilings hold.
         recomputed: whether activations were recomputed.
     """
     num_parts, calibrated_part = calibrated
-    points = [point for point in single if point.tensor == 1]
+    points = [point for point in one_node_points if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
     if len(cells) < 3:  # without one, too few cells remain to fit to
         return {}
@@ -357,15 +364,16 @@ def errors_by_cell(
 
 
 def errors_of_random_calibrations(
-    spec: StepTimesSpec, single: list[Point], recomputed: bool = False
+    spec: StepTimesSpec, one_node_points: list[Point], recomputed: bool = False
 ) -> list[dict[str, Any]]:
     """Return a row with the errors of predictions after calibrations on random points, without tensor parallelism."""
-    points = [point for point in single if point.tensor == 1]
+    points = [point for point in one_node_points if point.tensor == 1]
     size = round(len(points) / spec.folds)
     absolute_errors = []  # of each repeat
     for repeat in range(spec.repeats):
         order = generator(spec.seed, "calibrated on", repeat).permutation(len(points))
-        calibration_points, other_points = [points[i] for i in order[:size]], [points[i] for i in order[size:]]
+        calibration_points = [points[i] for i in order[:size]]
+        other_points = [points[i] for i in order[size:]]
         constants, _ = fitted_to(calibration_points, spec.hardware, recomputed)
         errors = step_s(layouts(other_points, recomputed), constants) / measured_s(other_points) - 1
         absolute_errors.append(np.abs(errors))
@@ -380,7 +388,10 @@ def errors_of_random_calibrations(
 def _point_rows(
     part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants
 ) -> list[dict[str, Any]]:
-    """Return a row for each measured point: configuration, predicted seconds, and error of the prediction."""
+    """Return a row for each measured point: configuration, predicted seconds, and error of the prediction.
+
+    ``part`` tells the table of the points, ``role`` whether the constants were fitted to them.
+    """
     rows = []
     for point, is_recomputed, predicted_s in zip(points, layout.recomputed, step_s(layout, constants), strict=True):
         rows.append({
@@ -395,7 +406,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the errors of groups of rows.
 
     The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
-    grouped by each of ``GROUPS`` and `BOTH`.
+    grouped by each of ``GROUPS`` and by `WIDTH_AND_MICRO_BATCH`.
     """
     summary = []
     for role in ("calibration", "validation", "extrapolation"):
@@ -404,22 +415,22 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "1": [row["error"] for row in role_rows if row["tensor"] == 1],
             "above 1": [row["error"] for row in role_rows if row["tensor"] > 1],
         }
-        if role != "calibration":  # whose two groups were fitted separately
+        if role != "calibration":  # separate constants were fitted to the two groups of calibration points
             errors["all"] = [row["error"] for row in role_rows]
         for tensor, group_errors in errors.items():
             if group_errors:
                 summary.append(_summary_row(role, "tensor", value=tensor, errors=group_errors))
-    single_rows = []
+    one_node_rows = []
     for row in rows:
         if row["role"] == "validation" and row["tensor"] == 1:
-            single_rows.append(row | {BOTH: (row["width"], row["micro_batch"])})
-    for name in (*GROUPS, BOTH):
-        for value, group_errors in errors_by_group(single_rows, name).items():
-            value_text = value.removeprefix("(").removesuffix(")")  # the values of `BOTH` are tuples
+            one_node_rows.append(row | {WIDTH_AND_MICRO_BATCH: (row["width"], row["micro_batch"])})
+    for name in (*GROUPS, WIDTH_AND_MICRO_BATCH):
+        for value, group_errors in errors_by_group(one_node_rows, name).items():
+            value_text = value.removeprefix("(").removesuffix(")")  # of a tuple of width and micro-batch
             summary.append(_summary_row("validation", name, value_text, errors=group_errors))
     return summary
 
 
 def _summary_row(role: str, field: str, value: str, errors: ArrayLike) -> dict[str, Any]:
-    """Return a row with the errors of a group: its role, the field of the group and its value."""
+    """Return a row with the statistics of the errors of points that have a role and this value of a field."""
     return {"role": role, "by": field, "value": value} | error_of(errors)

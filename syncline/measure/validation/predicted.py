@@ -33,34 +33,31 @@ class Software:
     """The times of a training whose processes exchange through memory, without a network.
 
     Args:
-        step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
+        step_s: seconds of each step on each of P workers, ``(R, T, P)``, in R repeats of the training.
         inside_s: seconds of each step in collectives: encoding, decoding, local reduction; same shape.
-        sent: calls of each step, each as `without_place`.
-        carried: the collectives that each call becomes: name and bytes, as the cost model counts them.
+        calls_by_step: calls of each step, each as `without_context`.
+        collectives: name and bytes of the collectives that each call becomes, with bytes as in the cost model.
     """
 
     step_s: NDArray[np.float64]
     inside_s: NDArray[np.float64]
-    sent: tuple[tuple[Call, ...], ...]
-    carried: dict[Call, tuple[tuple[str, float], ...]]
+    calls_by_step: tuple[tuple[Call, ...], ...]
+    collectives: dict[Call, tuple[tuple[str, float], ...]]
 
-    def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def step_times(self, calls_by_step: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the seconds of each step, and those inside collectives, for steps with these calls, ``(R, T, P)``.
 
         A step takes what the measured step of this number takes if that has the same calls; otherwise the median over
         all measured steps with these calls, or over all measured steps if none has.
 
         Args:
-            trained: the calls of each of the T steps, each as `without_place`.
+            calls_by_step: the calls of each of the T steps, each as `without_context`.
         """
         all_steps = list(range(self.step_s.shape[1]))
         step_s, inside_s = [], []
-        for step, step_calls in enumerate(trained):
-            if step < len(self.sent) and self.sent[step] == step_calls:
-                equal_steps = [step]
-            else:
-                equal_steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == step_calls]
-            steps = equal_steps or all_steps
+        for step, step_calls in enumerate(calls_by_step):
+            equal_steps = [i for i, measured_calls in enumerate(self.calls_by_step) if measured_calls == step_calls]
+            steps = [step] if step in equal_steps else equal_steps or all_steps
             step_s.append(np.median(self.step_s[:, steps], axis=1))
             inside_s.append(np.median(self.inside_s[:, steps], axis=1))
         return np.stack(step_s, 1), np.stack(inside_s, 1)
@@ -73,22 +70,22 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
         return [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
 
     runs = read_measured(folder, spec, repeats)
-    idle_s = np.empty((repeats, spec.steps, spec.workers))  # idle time that replaced the network in each step
+    transfer_s = np.empty((repeats, spec.steps, spec.workers))  # of copies and idle time that replaced the network
     for repeat in range(repeats):
         for rank in range(spec.workers):
-            idle_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]
-    requests_by_call: dict[Call, tuple[tuple[str, float], ...]] = {}
+            transfer_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]
+    collectives: dict[Call, tuple[tuple[str, float], ...]] = {}
     calls_by_step = []
     for line in step_lines(repeat=0, rank=0):
         calls = []
-        for fields, requests in line["carried"]:
-            call = without_place(Call.from_fields(fields))
+        for fields, transfers in line["carried"]:
+            call = without_context(Call.from_fields(fields))
             calls.append(call)
-            requests_by_call.setdefault(call, tuple((kind, size) for kind, size in requests))
+            collectives.setdefault(call, tuple((kind, size) for kind, size in transfers))
         calls_by_step.append(tuple(calls))
-    step_s = np.stack([run.steps["step_s"] for run in runs]) - idle_s
-    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - idle_s
-    return Software(step_s, np.maximum(inside_s, 0.0), sent=tuple(calls_by_step), carried=requests_by_call)
+    step_s = np.stack([run.steps["step_s"] for run in runs]) - transfer_s
+    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - transfer_s
+    return Software(step_s, np.maximum(inside_s, 0.0), tuple(calls_by_step), collectives)
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
@@ -108,8 +105,8 @@ class Predicted:
     """The predicted times of a training between real processes.
 
     Args:
-        clocks: one clock for each repetition of the software's times.
-        inside_s: seconds of a mean step in collectives, but not on the network, by repetition.
+        clocks: one clock for each repeat in which the software was timed.
+        inside_s: seconds of a mean step in collectives, but not on the network, in each repeat.
         device_bytes: bytes that a worker's device sends in each step, ``(T,)``, mean over workers.
     """
 
@@ -119,7 +116,7 @@ class Predicted:
 
     @property
     def step_time_s(self) -> float:
-        """Return the seconds of a mean step, see `typical_step_s`."""
+        """Return the seconds of a mean step, from medians over the repeats."""
         return typical_step_s(self.clocks)
 
     @property
@@ -129,16 +126,16 @@ class Predicted:
         return float(np.median(np.add(waits_s, self.inside_s)))
 
 
-def without_place(call: Call) -> Call:
-    """Return the call without its step, group and label: two calls are equal if they become the same on the wire."""
+def without_context(call: Call) -> Call:
+    """Return the call without step, group and label; calls that become the same collectives are then equal."""
     return call._replace(step=0, group=None, label="")
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, without their numbers of steps and workers."""
+    """Return the calls of each step of a training, each as `without_context`."""
     calls_of_step: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
-        calls_of_step[call.step].append(without_place(call))
+        calls_of_step[call.step].append(without_context(call))
     return [tuple(calls_of_step[step]) for step in range(trained.history.steps)]
 
 
@@ -159,44 +156,45 @@ def predict(
     calls: list[Call] = []
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):
-        for sent in step_calls:
-            unchanged = ((sent.collective, sent.payload_bytes),)  # for a call that the processes did not make
-            for kind, nbytes in software.carried.get(sent, unchanged):
+        for call in step_calls:
+            itself = ((call.collective, call.payload_bytes),)  # assumed of a call that the processes did not make
+            for kind, nbytes in software.collectives.get(call, itself):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = tuple(clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s)
-    return Predicted(clocks, tuple(inside_s.mean((1, 2)).tolist()), device_bytes)
+    mean_inside_s = inside_s.mean(axis=(1, 2))  # over steps and workers
+    return Predicted(clocks, tuple(mean_inside_s.tolist()), device_bytes)
 
 
 def typical_step_s(clocks: Sequence[Clock]) -> float:
-    """Return the seconds of a mean step, from the median of each step over repetitions.
+    """Return the seconds of a mean step, from the median of each step over the clocks of repeats.
 
-    The median removes a delay of the machine that affects one repetition.
+    The median removes a delay of the machine that affects one repeat.
     """
-    ends_s = np.stack([repetition.step_end_s for repetition in clocks])
-    return float(np.median(np.diff(ends_s, axis=1, prepend=0.0), axis=0).mean())
+    ends_s = np.stack([clock.step_end_s for clock in clocks])
+    steps_s = np.diff(ends_s, axis=1, prepend=0.0)
+    return float(np.median(steps_s, axis=0).mean())
 
 
 def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
     """Return the mean step over repeats: time, spread, communication, payload bytes, and the loss at the end.
 
-    The spread is that of the repetitions' mean steps, see `syncline.measure.calibration.collective_times.spread`.
+    The spread is that of the repeats' mean steps, see `syncline.measure.calibration.collective_times.spread`.
     """
     clocks = [run.clock for run in measured if run.clock is not None]
-    means_s = [repetition.step_time_s for repetition in clocks]
     return {
         "measured_s": typical_step_s(clocks),
-        "spread": spread(means_s),
-        "measured_communication_s": float(np.median([repetition.exposed_communication_s for repetition in clocks])),
-        "measured_bytes": float(np.median([repetition.bytes_per_worker for repetition in clocks])),
+        "spread": spread([clock.step_time_s for clock in clocks]),
+        "measured_communication_s": float(np.median([clock.exposed_communication_s for clock in clocks])),
+        "measured_bytes": float(np.median([clock.bytes_per_worker for clock in clocks])),
         "measured_loss": last_loss(measured[0].trained),
     }
 
 
 def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | None:
-    """Return the mean bytes that a worker's device sent per step after the first; None if it did not count two steps.
+    """Return the mean bytes that a worker's device sent per step after the first.
 
-    Workers that share a device count no bytes.
+    None without counts of at least two steps, as of workers that share a device.
     """
     rates = []
     for repeat in range(repeats):

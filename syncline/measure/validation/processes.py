@@ -14,7 +14,7 @@ from syncline.costmodel.traffic.call import bytes_of_worker
 from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.measure.calibration.calibrate import calibrate
-from syncline.measure.calibration.plan import Calibration, calibrate_warnings, numbers_of
+from syncline.measure.calibration.plan import Calibration, calibrate_warnings, process_counts
 from syncline.measure.processes.hosts import Hosts, LocalHosts
 from syncline.measure.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
 from syncline.measure.validation.measured_steps import error_of, errors_by_group
@@ -46,7 +46,7 @@ class Question:
     Args:
         specs: specs of trainings; each method of each spec is one training.
         workers: numbers of processes.
-        repeats: number of trainings of each that count, at least 1.
+        repeats: number of times that each training is measured after a warm-up, at least 1.
         timeout_s: timeout of a launch of processes, in which all trainings of one network run.
     """
 
@@ -143,23 +143,23 @@ def validate_local(
         specs: specs of trainings; each method of each spec is one training.
         workers: numbers of processes, with commas between; those of the specs if None.
         cluster: file of a calibration of this machine; if None, the machine is calibrated now.
-        repeats: number of trainings of each that count.
+        repeats: number of times that each training is measured after a warm-up.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        exact: refuse an existing folder.
         on_progress: function that gets a line about each stage of the work.
     """
-    numbers = tuple(numbers_of(workers)) if workers else tuple(sorted({spec.workers for spec in specs}))
-    question = Question(tuple(specs), numbers, repeats)
+    worker_counts = tuple(process_counts(workers) if workers else sorted({spec.workers for spec in specs}))
+    question = Question(tuple(specs), worker_counts, repeats)
     if exact and out.exists():
         raise SpecError("--out", str(out), "a folder that does not exist yet")  # raised before minutes of measuring
-    for warning in calibrate_warnings(numbers):
+    for warning in calibrate_warnings(worker_counts):
         on_progress(f"warning: {warning}")
     if cluster is not None:
         return validate_processes(question, LocalHosts(_link(cluster)), out, exact=exact, on_progress=on_progress)
     with temporary_folder() as folder:
         file = folder / "this-machine.yaml"
-        on_progress(f"calibrating {' and '.join(map(str, numbers))} processes of this machine")
-        calibrated = calibrate(Calibration(specs[0].problem), numbers, file, exact=True)
+        on_progress(f"calibrating {' and '.join(map(str, worker_counts))} processes of this machine")
+        # Only the link is used, which does not depend on the problem.
+        calibrated = calibrate(Calibration(specs[0].problem), worker_counts, file, exact=True)
         if "failed" in calibrated:
             raise SynclineError(calibrated["failed"])
         return validate_processes(question, LocalHosts(_link(file)), out, exact=exact, on_progress=on_progress)
@@ -185,16 +185,13 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
-        # All fields but those in which a run and a comparison differ.
-        spec_fields = spec.model_dump(
-            mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
-        )
-        spec_fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        first_network, *_ = _networks([spec])  # a run must name one; the processes use a real one
-        spec_fields |= {"kind": "run", "network": first_network}
+        fields_of_one_kind = {"kind", "methods", "networks", "target_loss", "method", "network"}  # of run or compare
+        run_fields = spec.model_dump(mode="json", exclude=fields_of_one_kind)
+        run_fields |= {"kind": "run", "workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
+        run_fields["network"], *_ = _networks([spec])  # a run must name one; the processes use a real one
         methods = spec.methods if isinstance(spec, CompareSpec) else [spec.method]
         for method in methods:
-            run = RunSpec.model_validate(spec_fields | {"method": method.model_dump(mode="json")})
+            run = RunSpec.model_validate(run_fields | {"method": method.model_dump(mode="json")})
             yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
 
@@ -218,13 +215,15 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]  # the measurement cannot tell such an error
-    for name, measured, prediction in (
-        ("device_error", row["device_bytes"], row["predicted_device_bytes"]),
-        ("communication_error", row["measured_communication_s"], row["predicted_communication_s"]),
-    ):
-        row[name] = prediction / measured - 1 if measured else None
+    row["device_error"] = _relative_error(row["predicted_device_bytes"], row["device_bytes"])
+    row["communication_error"] = _relative_error(communication_s, row["measured_communication_s"])
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
     return row
+
+
+def _relative_error(predicted: float, measured: float | None) -> float | None:
+    """Return ``predicted / measured - 1``; None if nothing was measured."""
+    return predicted / measured - 1 if measured else None
 
 
 GROUPS = ("method", "network", "workers", "bound", "spec")
@@ -232,20 +231,21 @@ GROUPS = ("method", "network", "workers", "bound", "spec")
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the errors of step times: of all rows, and of each group with the same value."""
-    summary = [_errors("all", value="", rows=rows)]
+    summary = [_statistics_row("all", value="", rows=rows)]
     for column in GROUPS:
         values = list(dict.fromkeys(row[column] for row in rows))
         if len(values) > 1:  # a single group has all rows
-            summary += [_errors(column, value, [row for row in rows if row[column] == value]) for value in values]
+            for value in values:
+                summary.append(_statistics_row(column, value, [row for row in rows if row[column] == value]))
     return summary
 
 
-def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return statistics of the errors of a group of rows; ``column`` and ``value`` name the group."""
-    errors = error_of([row["error"] for row in rows])
-    del errors["mape"]
+def _statistics_row(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return statistics of the errors of the rows that have this value in a column."""
+    statistics = error_of([row["error"] for row in rows])
+    del statistics["mape"]  # the tables have the median instead
     spread = float(np.median([row["spread"] for row in rows]))
-    return {"by": column, "value": str(value), **errors, "spread": spread}
+    return {"by": column, "value": str(value), **statistics, "spread": spread}
 
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:

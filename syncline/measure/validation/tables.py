@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from syncline.columns import column_of
-from syncline.measure.validation.measured_steps import BOTH, GROUPS, LEFT_OUT
+from syncline.measure.validation.measured_steps import LEFT_OUT, WIDTH_AND_MICRO_BATCH
 from syncline.planner.tables.table import table
 from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.specs.study import Record
@@ -37,37 +37,43 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
     if isinstance(spec, ClustersSpec):
         return _cluster_tables(result, spec)
     rows = result["summary"]
-    roles = [row for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)]
-    note = NOTE.format(calibration=_repeats(rows, spec))
-    title = f"{spec.name}: predicted against measured"
-    tables: list[Group] = [table(title, f"group {ERRORS}", roles, note=note, values={"group": _role})]
-    groups = f"by value {ERRORS}"
-    group_rows = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
-    tables.append(table("One node without tensor parallelism, by group", groups, group_rows, section="by"))
     left_out_rows = [row for row in rows if row["role"] == LEFT_OUT]
+    other_rows = [row for row in rows if row["role"] not in ("repeats", LEFT_OUT)]
+    role_rows = [row for row in other_rows if row["by"] == "tensor"]
+    note = NOTE.format(calibration=_sentence_about_repeats(rows, spec))
+    title = f"{spec.name}: predicted against measured"
+    tables: list[Group] = [table(title, f"group {ERRORS}", role_rows, note=note, values={"group": _role})]
+    columns = f"by value {ERRORS}"
+    group_rows = [row for row in other_rows if row["by"] != "tensor"]
+    tables.append(table("One node without tensor parallelism, by group", columns, group_rows, section="by"))
     if left_out_rows:
-        cells = [row for row in left_out_rows if row["by"] == BOTH]
-        totals = [row | {"by": "all cells", "value": ""} for row in left_out_rows if row["by"] == "tensor"]
-        tables.append(table("The same, each cell predicted from points outside of it", groups, cells + totals))
+        cells = [row for row in left_out_rows if row["by"] == WIDTH_AND_MICRO_BATCH]
+        total, *_ = left_out_rows  # the first row has the errors of all cells
+        cells.append(total | {"by": "all cells", "value": ""})
+        tables.append(table("The same, each cell predicted from points outside of it", columns, cells))
     computed = {"value": _value_with_unit, "constant_spread": _spread}
     tables.append(table("Constants", "name value constant_spread", result["constants"], values=computed))
     return tables
 
 
 def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
-    """Return the tables of ``validate clusters``: errors by file and regime, and after fits without a group."""
+    """Return the tables of ``validate clusters``: errors by file and regime, and of groups that a fit left out."""
 
     def group_name(row: Record) -> str:
         return f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])
 
-    title, columns = f"{spec.name}: predicted against measured", "group points median worst bias half_width coverage"
-    values: dict[str, Any] = {"group": group_name}
-    tables = [table(title, columns, result["summary"], note=CLUSTERS_NOTE, section="file", values=values)]
-    fits = result["cross_validation"]
-    if fits:
-        title, columns = "Constants fitted without a group", "stage group_left_out points mape median worst bias"
-        values = {"group_left_out": lambda row: f"{row['held_out']} {row['value']}"}
-        tables.append(table(title, columns, fits, note=LEFT_OUT_NOTE, section="stage", values=values))
+    tables = [
+        table(
+            f"{spec.name}: predicted against measured", "group points median worst bias half_width coverage",
+            result["summary"], note=CLUSTERS_NOTE, section="file", values={"group": group_name},
+        )
+    ]  # fmt: skip
+    if result["cross_validation"]:
+        left_out = {"group_left_out": lambda row: f"{row['held_out']} {row['value']}"}
+        tables.append(table(
+            "Constants fitted without a group", "stage group_left_out points mape median worst bias",
+            result["cross_validation"], note=LEFT_OUT_NOTE, section="stage", values=left_out,
+        ))  # fmt: skip
     return tables
 
 
@@ -120,11 +126,11 @@ def _both_bytes(row: Record) -> str:
 def _role(row: Record) -> str:
     """Return the words for a row of errors: on which nodes, with which tensor parallelism."""
     where = "several nodes" if row["role"] == "extrapolation" else "one node"
-    tensor = {"1": "tensor parallelism 1", "above 1": "above 1", "all": "all"}[row["value"]]
+    tensor = "tensor parallelism 1" if row["value"] == "1" else row["value"]
     return f"{where}, {tensor}" + (" (calibrated on)" if row["role"] == "calibration" else "")
 
 
-def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
+def _sentence_about_repeats(rows: list[Record], spec: StepTimesSpec) -> str:
     """Return the sentence about calibrations on random points; empty if there were none."""
     for row in rows:
         if row["role"] == "repeats":
@@ -147,6 +153,7 @@ def _value_with_unit(row: Record) -> str:
 
 def _spread(row: Record) -> Any:
     """Return the relative standard error of a fitted constant, or that the fit ended at its limit."""
-    at_ceiling = row["ceiling"] is not None and row["value"] >= row["ceiling"] * (1 - 1e-9)
-    was_fitted = row["spread"] is not None
-    return "at its ceiling" if at_ceiling and was_fitted else row["spread"]
+    is_fitted, has_ceiling = row["spread"] is not None, row["ceiling"] is not None
+    if is_fitted and has_ceiling and row["value"] >= row["ceiling"] * (1 - 1e-9):  # up to the fit's rounding
+        return "at its ceiling"
+    return row["spread"]

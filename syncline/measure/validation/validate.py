@@ -40,19 +40,20 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     """
     specs = []
     for name in question.specs:
-        changes: dict[str, Any] = {}  # of the spec's fields, by options that this kind of spec has
+        kind, changes = kind_of(name), dict[str, Any]()  # the changes that options make to the fields of the spec
         if question.measurements:
             changes["measurements"] = list(question.measurements)
-        if question.data is not None and kind_of(name) not in ("run", "compare"):
+        if question.data is not None and kind not in ("run", "compare"):  # which have no such field
             changes["data"] = str(question.data)
-        if question.cluster is not None and kind_of(name) == "clusters":
+        if question.cluster is not None and kind == "clusters":
             changes["network"] = str(question.cluster)
         options = [Override.option(f"--{field}", field, value) for field, value in changes.items()]
         specs.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in specs if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in specs if isinstance(spec, VALIDATIONS)]
-    is_exact = question.out is not None
-    if is_exact and len(published) + bool(trainings) > 1:
+    is_exact = question.out is not None  # a folder that the user names gets no number
+    num_folders = len(published) + bool(trainings)  # all trainings share one
+    if is_exact and num_folders > 1:
         expected = "one spec, as this names the folder of one; without it each has its own"
         raise SpecError("--out", str(question.out), expected)
     # Torch is imported once the specs are read.
@@ -90,20 +91,22 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         result = validate_clusters(spec)
         rows = result["rows"]
         columns: Iterable[str] = POINT_COLUMNS
-        points, groups, title, measured = measured_and_predicted_s(rows), panels(rows), "errors", "times"
+        seconds, errors = seconds_by_file(rows), panels(rows)
+        title, measured = "errors", "times"
     else:
         result = validate_step_times(spec)
         rows = result["rows"]
-        columns, points = rows[0], _kinds(rows)
-        single_gpu_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
-        groups = {NAMES[name]: errors_by_group(single_gpu_rows, name) for name in GROUPS}
+        columns = rows[0].keys()
+        fitted_kind_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+        seconds = _seconds_by_kind(rows)
+        errors = {NAMES[name]: errors_by_group(fitted_kind_rows, name) for name in GROUPS}
         title, measured = "errors on one node, no tensor parallelism", "step time"
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         folder.table("points", {name: [row[name] for row in rows] for name in columns})
         folder.json("run", environment() | result)
-        if points:
-            figure = predicted_against_measured(points, groups, title=title, measured=measured)
+        if seconds:
+            figure = predicted_against_measured(seconds, errors, title=title, measured=measured)
             save(figure, folder.figure("validation"))
     return {"spec": spec.name, **result, "folder": str(folder.path)}
 
@@ -112,12 +115,12 @@ POINT_COLUMNS = ("file", "regime", "predicted_ms", "low_ms", "high_ms", "basis",
 """Columns that all files of measurements on clusters have."""
 
 KINDS = (
-    ("single node", 1, "one node, no tensor parallelism"),
-    ("single node", 2, "one node, tensor parallelism"),
-    ("several nodes", 1, "several nodes, no tensor parallelism"),
-    ("several nodes", 2, "several nodes, tensor parallelism"),
+    ("single node", False, "one node, no tensor parallelism"),
+    ("single node", True, "one node, tensor parallelism"),
+    ("several nodes", False, "several nodes, no tensor parallelism"),
+    ("several nodes", True, "several nodes, tensor parallelism"),
 )
-"""Parts of the points, least tensor parallelism, and their names."""
+"""Kinds of trainings: the part of the points, whether they have tensor parallelism, and the name in a figure."""
 
 NAMES = {
     "micro_batch": "micro-batch (sequences)",
@@ -129,14 +132,14 @@ NAMES = {
 }
 
 
-def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
+def _seconds_by_kind(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
     """Return the measured and predicted seconds of each kind of training, for the markers of a figure."""
-    kinds = {}
-    for part, tensor, name in KINDS:
-        group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
+    seconds = {}
+    for part, has_tensor_parallelism, name in KINDS:
+        group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == has_tensor_parallelism]
         if group:
-            kinds[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
-    return kinds
+            seconds[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
+    return seconds
 
 
 _Rows = Sequence[dict[str, Any]]
@@ -152,70 +155,75 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
         ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times that
         is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
-        median half width of the bounds; ``constants``; ``cross_validation``, errors of rows that constants were fitted
-        without, for the bundled collectives only.
+        median half width of the bounds; ``constants``; ``cross_validation``, errors of groups of rows by constants that
+        were fitted to the other rows, for the bundled collectives only.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
-    within = [_is_within_bounds(row) for row in rows] if spec.measurements else covered_by_others(rows)
+    are_covered = [_is_within_bounds(row) for row in rows] if spec.measurements else covered_by_others(rows)
     fits = []
     if spec.cross_validation and not spec.measurements:
         _, collective_rows = read_table(COLLECTIVES)
         fits = collectives_left_out(collective_rows) + nvlink_left_out()
-    return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "cross_validation": fits}
+    summary = cluster_summary(rows, are_covered)
+    return {"rows": rows, "summary": summary, "constants": asdict(P3), "cross_validation": fits}
 
 
 def _is_within_bounds(row: dict[str, Any]) -> bool | None:
     """Return whether the measured time of a row is within its bounds; None without a measurement or bounds."""
     if row["error"] is None or row["low_ms"] is None:
         return None
-    measured_ms = row["predicted_ms"] / (1 + row["error"])
-    return bool(row["low_ms"] <= measured_ms <= row["high_ms"])
+    return bool(row["low_ms"] <= _measured_ms(row) <= row["high_ms"])
 
 
-def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:
+def _measured_ms(row: dict[str, Any]) -> float:
+    """Return the measured milliseconds of a row, which follow from its error ``predicted / measured - 1``."""
+    return float(row["predicted_ms"] / (1 + row["error"]))
+
+
+def cluster_summary(rows: _Rows, are_covered: Sequence[bool | None] | None = None) -> list[dict[str, Any]]:
     """Return errors and coverage by file and regime; rows without a measurement are left out.
 
     Args:
-        within: for each row, whether the measurement is between its bounds, if that is known.
+        are_covered: for each row, whether the measurement is between its bounds, or None if that is unknown.
     """
+    groups: dict[str, dict[str, list[tuple[dict[str, Any], bool | None]]]] = {}  # by file and regime
+    for row, is_covered in zip(rows, are_covered or [None] * len(rows), strict=True):
+        if row["error"] is not None:
+            by_regime = groups.setdefault(row["file"], {})
+            for regime in (row["regime"], "all"):
+                by_regime.setdefault(regime, []).append((row, is_covered))
     summary = []
-    within_of_row = dict(zip(map(id, rows), within, strict=False))  # rows are dicts, which have no hash
-    for name in dict.fromkeys(row["file"] for row in rows):
-        file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
-        if not file_rows:
-            continue
-        for regime in (*sorted({row["regime"] for row in file_rows}), "all"):
-            regime_rows = [row for row in file_rows if regime in ("all", row["regime"])]
-            known_within = []
-            for row in regime_rows:
-                is_within = within_of_row.get(id(row))
-                if is_within is not None:
-                    known_within.append(is_within)
+    for name, by_regime in groups.items():
+        for regime in (*sorted(by_regime.keys() - {"all"}), "all"):
+            regime_rows = [row for row, _ in by_regime[regime]]
+            known_covered = [is_covered for _, is_covered in by_regime[regime] if is_covered is not None]
             bounded_rows = [row for row in regime_rows if row.get("low_ms")]
             half_widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in bounded_rows]
             summary.append({
                 "file": name, "regime": regime, **error_of([row["error"] for row in regime_rows]),
-                "coverage": float(np.mean(known_within)) if known_within else None,
+                "coverage": float(np.mean(known_covered)) if known_covered else None,
                 "half_width": float(np.median(half_widths)) if half_widths else None,
             })  # fmt: skip
     return summary
 
 
-def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
+def seconds_by_file(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
     """Return the measured and the predicted seconds of each file's rows with an error out of sample, for a figure."""
     seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if _has_out_of_sample_error(row):
-            predicted_s = row["predicted_ms"] / 1e3
-            measured, predicted = seconds.setdefault(row["file"].removesuffix(".csv"), ([], []))
-            measured.append(predicted_s / (1 + row["error"]))
-            predicted.append(predicted_s)
+            measured_s, predicted_s = seconds.setdefault(row["file"].removesuffix(".csv"), ([], []))
+            measured_s.append(_measured_ms(row) / 1e3)
+            predicted_s.append(row["predicted_ms"] / 1e3)
     return seconds
 
 
 def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
-    """Return the errors by number of nodes, by delay and by number of GPUs, for the panels of a figure."""
+    """Return the errors by number of nodes, by delay and by number of GPUs, for the panels of a figure.
+
+    A delay of `DEFAULT`, the network's own, comes last.
+    """
     errors: dict[str, dict[str, list[float]]] = {}
     for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
         column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]

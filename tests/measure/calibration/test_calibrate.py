@@ -22,7 +22,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.calibrate import calibrate, failure_line
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of, quantity
 from syncline.measure.calibration.collective_times import Timing
-from syncline.measure.calibration.plan import Calibration, calibrate_warnings, numbers_of, plan_of_options
+from syncline.measure.calibration.plan import Calibration, calibrate_warnings, plan_of_options, process_counts
 from syncline.measure.calibration.tables import calibrate_tables
 from syncline.measure.processes.watchdog import Failure
 from syncline.problems import PROBLEMS
@@ -290,7 +290,7 @@ def test_plans() -> None:
     )
     assert plan.problem.name == "text-gpt" and plan.problem.context == 16
     assert plan.timing == Timing(sizes=(8, 1024), budget_s=0.02) and plan.link == network("1ms,1Gbit/s")
-    assert plan_of_options().problem == PROBLEMS["digits"]() and numbers_of("4,2") == [4, 2]
+    assert plan_of_options().problem == PROBLEMS["digits"]() and process_counts("4,2") == [4, 2]
 
 
 def test_warnings_and_failures() -> None:
