@@ -99,7 +99,7 @@ def named(name: str, path: str = "") -> dict[str, Any]:
 
 
 def method_of(value: Any) -> MethodBase:
-    """Return the method for a name of a preset or kind, or for fields; return a method unchanged.
+    """Return the method that a value stands for: the name of a preset or kind, fields, or the method itself.
 
     Raises:
         SpecError: the value is none of these, or a field is wrong.

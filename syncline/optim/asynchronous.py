@@ -53,7 +53,7 @@ class _MeanServer:
 
     @torch.no_grad()
     def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Add an update, times its weight, to the sums for the server's next version."""
+        """Add an update, times its weight and share, to the sums for the server's next version."""
         self._share_sum += share
         if self._update_sums is None:
             self._update_sums = list(torch._foreach_mul(list(update), weight * share))

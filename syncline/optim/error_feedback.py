@@ -43,7 +43,7 @@ class CompressedMean(Reducer):
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """Return the means of the compressed gradients, and update each worker's compression error."""
+        """Return the means of the compressed gradients; with error feedback, update each worker's error."""
         # ``wire`` is not used, because the compressor encodes the tensors.
         names = [f"gradient {row.param_index}" for row in rows]
         if not self.error_feedback:

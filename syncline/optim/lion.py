@@ -123,7 +123,7 @@ class LionCubMethod(Method):
 
     @override
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
-        """Average the named states of parameters in ``momentum_layers``."""
+        """Average the named states of the parameters that belong to the layers ``momentum_layers``."""
         if names:
             is_averaged = self._is_momentum_averaged()
             super().average_states([row for row in rows if is_averaged[row.param_index]], names)

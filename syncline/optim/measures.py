@@ -37,7 +37,7 @@ VOTES: Mapping[str, Vote] = {
 
 
 class VectorShape(NamedTuple):
-    """Statistics of the distribution of a vector c's entries, mean over the workers of each of S replicas, ``(S,)``.
+    """Statistics of the entries of a vector c, each averaged over the workers of each of S replicas, ``(S,)``.
 
     Attributes:
         mean_over_rms: ``mean |c| / sqrt(mean c^2)``: 0.866 for a uniform distribution, 0.798 for a Gaussian one, 0.707

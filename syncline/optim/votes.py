@@ -249,7 +249,7 @@ class ServerVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the result of the vote, which worker 0 counts."""
+        """Return the result of the vote: worker 0, the server, gathers and counts the votes, and broadcasts it."""
         if self.server == "naive":
             vote_sum = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
             result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))
@@ -268,7 +268,7 @@ class ServerVote(Vote):
 
 
 def check_ties(ties: str) -> None:
-    """Raise a SpecError if there is no rule ``ties`` for zeros and tied votes."""
+    """Raise a SpecError if ``ties`` does not name a replacement of zeros and tied votes, see ``break_zeros``."""
     if ties not in TIES:
         raise SpecError("ties", ties, one_of(TIES, ties))
 

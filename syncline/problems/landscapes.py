@@ -352,7 +352,7 @@ class _Polar(NamedTuple):
 
 
 def _polar(point: Tensor) -> _Polar:
-    """Return the polar coordinates of points ``(..., 2)``."""
+    """Return the polar coordinates of points ``(..., 2)``, with what the spiral function has of them."""
     x, y = point.unbind(-1)
     # The radius is above 0, so that at the origin the unit vectors are 0 and no quotient is undefined.
     r = torch.hypot(x, y).clamp_min(torch.finfo(point.dtype).eps)

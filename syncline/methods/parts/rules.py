@@ -105,7 +105,7 @@ class MomentaFields(Spec):
         return self
 
     def momenta_rule(self, **switch: Any) -> optim.UpdateRule:
-        """Build the update rule; ``switch`` has ``switch_step`` and ``warmup_beta`` if there is a warmup."""
+        """Build the update rule; ``switch`` has its ``switch_step`` and ``warmup_beta`` if it starts with a warmup."""
         names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
         return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names}, **switch)
 
