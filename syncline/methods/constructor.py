@@ -80,7 +80,8 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
         arguments = dict(signature.bind(*args, **kwargs).arguments)
         params, comm = arguments.pop("params"), arguments.pop("comm", None)
         worker_axis = arguments.pop("worker_axis", False)
-        method = _make_spec(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
+        fields = {name: plain_argument(name, value) for name, value in arguments.items()}
+        method = validate(spec, {"kind": spec.model_fields["kind"].default} | fields)
         check_synchronous(method, path="")
         refuse_remedy(method, path="")
         return method.build(params, comm, worker_axis)
@@ -90,11 +91,6 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     make.__doc__ = docstring_with_arguments(spec, signature.parameters, others=CONSTRUCTOR_ARGUMENTS)
     make.__signature__ = signature  # type: ignore[attr-defined]
     return make
-
-
-def _make_spec(spec: type[MethodBase], fields: dict[str, Any]) -> MethodBase:
-    """Return a method of the class ``spec`` with these fields, after validation."""
-    return validate(spec, {"kind": spec.model_fields["kind"].default} | fields)
 
 
 def kinds() -> dict[str, str]:
@@ -119,7 +115,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
 
     def make(*args: Any, **kwargs: Any) -> MethodBase:
         """Return the method's spec with these fields."""
-        # Only positional arguments are bound: `_make_spec` names a wrong field better than Python would.
+        # Only positional arguments are bound: `validate` names a wrong field better than Python would.
         arguments = dict(signature.bind_partial(*args).arguments)
         for argument in kwargs:
             if argument in arguments:
@@ -129,7 +125,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
         rule = from_optimizer(fields.get("rule"))
         if isinstance(rule, dict) and rule.get("kind") == "torch":
             fields["rule"] = rule | _pop_optimizer_options(spec, rule, fields)
-        return _make_spec(spec, fields)
+        return validate(spec, {"kind": kind} | fields)
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = "syncline.methods.functions"

@@ -68,7 +68,7 @@ class OneBitBase(MethodBase):
         return self._plain_exchange(elements(tensors_of(model)), period, "gradient", **phase)
 
     @property
-    def _optimizer_arguments(self) -> dict[str, Any]:
+    def _adam_arguments(self) -> dict[str, Any]:
         """Return the arguments of the optimizer that 1-bit and 0/1 Adam share, by name."""
         names = ("beta1", "beta2", "eps", "bias_correction", "scale")
         return {name: getattr(self, name) for name in names}
@@ -124,9 +124,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return optim.OneBitAdamMethod(
-            params, self.lr, freeze_step=self.freeze_step, **self._optimizer_arguments, **options
-        )
+        return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._adam_arguments, **options)
 
 
 def chunk_lengths(model: Tensors, workers: int) -> list[int]:
@@ -268,4 +266,4 @@ class ZeroOneAdamSpec(OneBitBase):
         make_schedule = optim.CodeSchedule if self.variant == "code" else optim.ZeroOneSchedule
         names = ("freeze_step", "kappa", "double_every", "max_interval", "variant")
         schedule = make_schedule(**{name: getattr(self, name) for name in names})
-        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._optimizer_arguments, **options)
+        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._adam_arguments, **options)

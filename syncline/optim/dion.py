@@ -227,11 +227,9 @@ class DionMethod(Method):
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions: for factored matrices from averaged factors, for other parameters by their rules."""
-        factored_rows: list[ParamRow] = []
-        other_rows: list[ParamRow] = []
-        for row in rows:
-            (factored_rows if self._is_exchanging and self._is_factored(row) else other_rows).append(row)
-        if not factored_rows:
+        factored_rows = [row for row in rows if self._is_factored(row)]
+        other_rows = [row for row in rows if not self._is_factored(row)]
+        if not (self._is_exchanging and factored_rows):
             return super().directions(rows, t)
 
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:

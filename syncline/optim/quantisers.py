@@ -46,8 +46,7 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
 def random_bools(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
-        highest_bit = _shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_))
-        return torch.from_numpy(highest_bit)
+        return torch.from_numpy(_shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_)))
     return _random_bits(workers, count, device, *names) < 0  # the highest of the 64 bits is the sign
 
 
@@ -372,10 +371,8 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
         means = torch.empty(len(integers), integers.shape[2])
-        flat_units = units.reshape(units.shape[:2])
-        loops.mean_of_levels(
-            integers.contiguous().numpy(), flat_units.numpy(), levels=np.float32(levels), out=means.numpy()
-        )
+        numbers, flat_units = integers.contiguous().numpy(), units.reshape(units.shape[:2]).numpy()
+        loops.mean_of_levels(numbers, flat_units, levels=np.float32(levels), out=means.numpy())
         return means
     float_integers = integers.to(torch.promote_types(units.dtype, torch.float32))
     parts = float_integers.sub_(levels).to(units.dtype).mul_(units)

@@ -73,11 +73,8 @@ class Scaling(Protocol):
 
         Whether they move depends only on the step, so that all or none of them do.
         """
-        scaled_gs = []
-        for g, state in zip(gs, states, strict=True):
-            scaled_g = self.scale_gradient(g, state, h, t)
-            if scaled_g is not None:
-                scaled_gs.append(scaled_g)
+        scaled_or_none = [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+        scaled_gs = [scaled_g for scaled_g in scaled_or_none if scaled_g is not None]
         return scaled_gs if len(scaled_gs) == len(gs) else None
 
     def scale_directions(

@@ -229,7 +229,7 @@ class MapShards:
         """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         rows = range(len(self._rows))
         if self._tensors is None:
-            return stack_batches_of_rows([self.row_batches(row, step) for row in rows])
+            return stack_batches([self.row_batches(row, step) for row in rows])
         seeds_and_workers = [seed_and_worker(self._rows, row) for row in rows]
         batches = []
         for batch in self._batch_numbers(step):
@@ -290,7 +290,7 @@ class StreamShards:
 
     def stacked_batches(self, step: int) -> list[Any] | None:
         """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
-        return stack_batches_of_rows([self.row_batches(row, step) for row in range(len(self._rows))])
+        return stack_batches([self.row_batches(row, step) for row in range(len(self._rows))])
 
 
 Shards = MapShards | StreamShards
@@ -347,7 +347,7 @@ class _Stream:
         raise _too_few_items_error(self._reader, len(items), self._world_size)
 
 
-def stack_batches_of_rows(rows: list[list[Any]]) -> list[Any] | None:
+def stack_batches(rows: list[list[Any]]) -> list[Any] | None:
     """Return the micro-batches of R rows with leaves stacked to ``(R, ...)``; None if they cannot be stacked."""
     stacked_batches = []
     for micro_batch_of_rows in zip(*rows, strict=True):

@@ -42,19 +42,15 @@ def to_device(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
     return map_leaves(move, batch)
 
 
-def leaves(batch: Any) -> list[Any]:
-    """Return the leaves of a batch, in order."""
-    found: list[Any] = []
-    map_leaves(found.append, batch)  # whose result, a batch of None, is not used
-    return found
-
-
 def stacked(batches: Sequence[Any]) -> Any | None:
     """Return the batches of R rows as one batch with leaves ``(R, ...)``.
 
     The result is None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
     """
-    leaves_of_batches = [leaves(batch) for batch in batches]
+    leaves_of_batches: list[list[Any]] = []
+    for batch in batches:
+        leaves_of_batches.append([])
+        map_leaves(leaves_of_batches[-1].append, batch)  # adds each leaf; the result, a batch of None, is not used
     if any(len(batch_leaves) != len(leaves_of_batches[0]) for batch_leaves in leaves_of_batches):
         return None
     stacked_leaves = []

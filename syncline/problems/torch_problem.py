@@ -15,14 +15,7 @@ from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, Execution, shape_only
 from syncline.problems.row_passes import may_keep_mean
-from syncline.problems.torch_data import (
-    DataReader,
-    Shards,
-    data_reader,
-    make_shards,
-    seed_and_worker,
-    stack_batches_of_rows,
-)
+from syncline.problems.torch_data import DataReader, Shards, data_reader, make_shards, seed_and_worker, stack_batches
 from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
     BatchLoss,
@@ -361,7 +354,7 @@ class TorchTask:
             frozen={name: values[:num_replicas] for name, values in self._tensors.frozen.items()},
             buffers={name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
         )
-        batches = stack_batches_of_rows([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
+        batches = stack_batches([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches contain other objects than tensors, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)
