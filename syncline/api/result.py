@@ -76,7 +76,7 @@ class Result:
             spec: the spec that was run.
             tables: function that returns the tables; they are made when they are first read.
             figure: function that draws the figure; None: that of the training in the folder, if there is one.
-            folder: folder of the result's files.
+            folder: folder of the result's files; None: the result has none, and `save` writes the record.
             asked: function that returns the question as fields, which `save` writes if there is no folder.
             scratch: temporary folder, which is removed once nothing refers to the result.
         """

@@ -72,7 +72,7 @@ def _single_update(update: Callable[[list[int]], None] | None) -> Callable[[int]
 def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     """Train several methods, time them on several networks, and return the comparison."""
     names = ["problem", "methods", "networks", "workers", "steps", "seeds", "compute"]
-    if question.text is not None:
+    if question.text is not None:  # a file with the text of the problem
         names.append("text")
     spec: CompareSpec = spec_of(question, names, CompareSpec, kind="compare", paths={"text": "problem.path"})
     from syncline.runs.compare import compare
@@ -164,7 +164,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         SynclineError: a process died or hung, so there is no calibration.
     """
     command = shlex.join(["syncline", *sys.argv[1:]]) if called_by_command.get() else "sl.calibrate"
-    if question.logs:
+    if question.logs:  # of nccl-tests and the like, instead of measurements
         from syncline.measure.calibration.from_logs import calibrate_from_logs
 
         with result_place(question, "cluster.yaml", folder="") as target:

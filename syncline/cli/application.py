@@ -259,12 +259,12 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
-    if number in MISNAMED:
+    if number in MISNAMED:  # the user's path cannot be that of a file
         spec_error = SpecError("path", str(file), f"a valid file name ({error.strerror})")
         return (spec_error if file else error), 2
-    if number not in UNWRITABLE:
-        raise error
-    return error, 1
+    if number in UNWRITABLE:
+        return error, 1
+    raise error
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def bus_factor(kind: str, workers: int) -> float:
     return RING_LAPS[kind] * (workers - 1) / workers
 
 
-TOTALS = ("all_gather", "gather")
+COUNTED_AS_A_WHOLE = ("all_gather", "gather")
 """Collectives for which nccl-tests counts the whole result, P n bytes, where each worker contributes n."""
 
 
@@ -346,7 +346,7 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     """
     if not seconds:
         return None
-    counted_bytes = workers * nbytes if kind in TOTALS else nbytes
+    counted_bytes = workers * nbytes if kind in COUNTED_AS_A_WHOLE else nbytes
     return counted_bytes / seconds
 
 

@@ -298,7 +298,10 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
-            best = PlacedPipeline(name, _place_names(network, positions), placed, timeline, candidates)
+            ranks = positions.tolist()
+            if isinstance(network, Matrix):  # a position there has a place with a name
+                ranks = [network.places[network.ranks[position]] for position in ranks]
+            best = PlacedPipeline(name, ranks, placed, timeline, candidates)
     assert best is not None, "a placement has at least one candidate"
     return best
 

@@ -103,15 +103,15 @@ def _tokens_needed(question: AdviceQuestion, fit_method: str, replicas: int, per
         needed_factor = token_factor(training, question.extrapolate)
     except SpecError as error:
         return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, fit_method))
-    if needed_factor is None or needed_factor.relative.low is None:
+    if needed_factor is None or needed_factor.relative.low is None:  # a ratio of losses without bounds says nothing
         reason = NO_TOKENS if needed_factor is None else _no_bounds_reason(needed_factor.relative.prediction)
         return TokensNeeded(base.tokens, unknown=reason)
-    tokens = base.tokens * needed_factor.factor
+    loss_ratio, tokens = needed_factor.relative, base.tokens * needed_factor.factor
     return replace(
         base, tokens=tokens, factor=needed_factor.factor, factor_low=needed_factor.low,
         factor_high=needed_factor.high, loss=predicted_loss(replace(training, tokens=tokens), extrapolate=True),
-        ratio=needed_factor.relative.ratio, beyond=_beyond_text(needed_factor.relative.prediction),
-        basis=needed_factor.basis, source=needed_factor.source,
+        ratio=loss_ratio.ratio, beyond=_beyond_text(loss_ratio.prediction), basis=needed_factor.basis,
+        source=needed_factor.source,
     )  # fmt: skip
 
 

@@ -234,7 +234,10 @@ def _threshold_words(threshold: dict[str, Any], rows: Sequence[PlanRow], links: 
 
 
 def _no_change_words(threshold: dict[str, Any], links: str) -> str:
-    """Return the sentence on a quantity that does not change the first plan; empty if no other value was tried."""
+    """Return the sentence on a quantity that does not change the first plan; empty if no other value was tried.
+
+    The arguments are those of `_threshold_words`.
+    """
     quantity, is_above = threshold["what"], threshold["direction"] == "above"
     limit = _quantity_text(quantity, threshold["looked_to"])
     if threshold["of"] == "data parallelism":

@@ -349,9 +349,9 @@ def leading_methods(ranking: Ranking, curves: Curves) -> str:
     if len(sizes_of_sites(ranking.settings)) == 1:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
     fitting = {row["method"] for row in ranking.rows if row["fits"] is not False}
-    sentence = _leaders(curves, fitting or set(curves.step_s))
-    if len(fitting) in (0, len(ranking.rows)):
-        return sentence
+    if len(fitting) in (0, len(ranking.rows)):  # all methods fit, or none, so that their times alone tell them apart
+        return _leaders(curves, set(curves.step_s))
+    sentence = _leaders(curves, fitting)
     return f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"
 
 

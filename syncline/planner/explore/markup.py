@@ -169,17 +169,17 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
 
 
 def advice_on(settings: PageSettings) -> Advice:
-    """Return all plans for the settings' cluster, model, batch and tokens.
+    """Return all plans for the settings' cluster, model, batch and tokens, from a cache.
 
     Raises:
         SpecError: settings that do not go together.
     """
-    return _advice(question_settings(settings))
+    return _cached_advice(question_settings(settings))
 
 
 @lru_cache(maxsize=16)
-def _advice(settings: PageSettings) -> Advice:
-    """Return the advice on settings, from a cache."""
+def _cached_advice(settings: PageSettings) -> Advice:
+    """Return the advice on settings that only those which advice depends on distinguish."""
     return compute_advice(question_of(settings))
 
 

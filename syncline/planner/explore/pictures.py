@@ -34,24 +34,17 @@ STYLE = """
 """
 
 
-class Style(NamedTuple):
-    """Colour and dashes of a method's line."""
-
-    color: str
-    dash: str
-
-
-def style_of(method: str) -> Style:
+def style_of(method: str) -> tuple[str, str]:
     """Return a method's colour and dashes, the same in every picture; the baseline has the ink's colour."""
     if method == BASELINE:
-        return Style("var(--ink)", "")
+        return "var(--ink)", ""
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
     if prefixes:
         style_index = OFFERED.index(max(prefixes, key=len))
     else:  # any style behind those of the offered methods that depends on the name alone
         style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)
     dash_index, hue_index = divmod(style_index, len(HUES))
-    return Style(HUES[hue_index], DASHES[dash_index % len(DASHES)])
+    return HUES[hue_index], DASHES[dash_index % len(DASHES)]
 
 
 def swatch(method: str) -> str:

@@ -5,6 +5,7 @@ Links may come from strangers, so every value is a number or a name of a list, n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -64,7 +65,8 @@ def offer_network(description: Any) -> str:
             description,
             "a network with a fixed number of workers, such as places, or sites of given sizes",
         )
-    for setting, value in line_settings(place_of(offered_network, path="--network").link).items():
+    narrowest_line = place_of(offered_network, path="--network").link
+    for setting, value in line_settings(narrowest_line).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))  # raises an error for a value that no setting can have
     name = offered_network.name or Path(str(description)).stem
     OFFERED_NETWORKS[name] = offered_network
@@ -100,13 +102,6 @@ CATALOGUES: dict[str, Callable[[], tuple[str, ...]]] = {
 """Options of lists that a setting names."""
 
 
-def _ratio_distance(value: float, other: float) -> float:
-    """Return the ratio of the larger of two numbers to the smaller; infinity if one is not positive."""
-    if min(value, other) <= 0:
-        return float("inf")
-    return max(value / other, other / value)
-
-
 def _exact_writer(
     write: Callable[[float], str], parse: Callable[[str], float], unit: str, power: int = 0, scale: float = 1.0
 ) -> Callable[[float], str]:
@@ -124,7 +119,8 @@ def _exact_writer(
         short_text = write(value)
         if parse(short_text) == value:
             return short_text
-        return f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
+        digits = Decimal(repr(value * scale)).scaleb(-power)  # exactly divided by 10**power
+        return f"{digits.normalize():f} {unit}"
 
     return text
 
@@ -187,7 +183,7 @@ class Field:
     def stops(self) -> tuple[Any, ...]:
         """Return the values of the setting's slider in order, or the options of its list."""
         stops = self.control.stops
-        return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)
+        return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)  # a text names a catalogue
 
     def read(self, text: str) -> Any:
         """Parse the text of this setting in a link or a form, and return its value.
@@ -239,11 +235,12 @@ class Field:
         return f"{value:,}" if isinstance(value, int) else self.write(value)
 
     def stop_index(self, value: Any) -> int:
-        """Return the index of the slider's stop that is nearest to a value, by the ratio for positive numbers."""
-        if value in self.stops:
-            return self.stops.index(value)
-        distances = [_ratio_distance(stop, value) for stop in self.stops]
-        return distances.index(min(distances))
+        """Return the index of the slider's stop that is nearest to a value, by the ratio of positive numbers."""
+        stops = self.stops
+        if value in stops:
+            return stops.index(value)
+        ratios = [max(stop / value, value / stop) if min(stop, value) > 0 else math.inf for stop in stops]
+        return ratios.index(min(ratios))
 
 
 FIELDS = tuple(Field(declared.name, declared.metadata["control"]) for declared in fields(PageSettings))

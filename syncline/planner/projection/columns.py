@@ -99,7 +99,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
-            # One number for each combination: each column in turn is one more digit.
+            # One number for each combination, whose digits are the codes of the columns, in different bases.
             combination_codes = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column

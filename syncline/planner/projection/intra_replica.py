@@ -61,12 +61,12 @@ def computing_s(
         replicas: ``(S,)``: number of replicas.
         cache: seconds by what decides them, to which this call adds, for all methods in these settings.
     """
-    seconds = np.empty(len(specs))
-    all_micro_batches, all_shardings = plan.micro_batches.tolist(), plan.sharding.tolist()
-    all_policies, all_sharers = plan.setting_policies, sharers_of(layout, plan, replicas).tolist()
-    for index, spec in enumerate(specs):
-        micro_batches, sharding = all_micro_batches[index], SHARDINGS[all_shardings[index]]
-        policy, sharers = all_policies[index], all_sharers[index]
+    seconds = []
+    for spec, micro_batches, sharding_index, policy, sharers in zip(
+        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies,
+        sharers_of(layout, plan, replicas).tolist(), strict=True,
+    ):  # fmt: skip
+        sharding = SHARDINGS[sharding_index]
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro_batches, sharding, policy, sharers
         if key not in cache:
             if spec.priced_by_kernels:
@@ -74,8 +74,8 @@ def computing_s(
                 cache[key] = sum(parts.values())
             else:
                 cache[key] = step_s_by_flops(spec, layout, micro_batches, policy)
-        seconds[index] = cache[key]
-    return seconds
+        seconds.append(cache[key])
+    return np.array(seconds)
 
 
 def step_parts(

@@ -169,9 +169,9 @@ class MethodPlan:
         return self._exchanges[count]
 
     def _yield_exchanges(self, count: int) -> Iterator[Exchange]:
-        """Yield the exchanges of `_exchanges_between_replicas`, without the cache."""
+        """Yield a worker's exchanges with other replicas, among ``count`` workers, without the cache of exchanges."""
         settings, layout = self.settings, self.settings.layout
-        if layout.workers == 1:
+        if layout.workers == 1:  # every worker is a replica
             yield from self.method.exchanges(settings.tensors, count)
             return
         replicas = count // layout.workers
@@ -320,21 +320,21 @@ def _memory_budget(
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
         """Return the usable bytes, the sequences of a batch, and the bytes of activations under each policy."""
-        model, options = spec.model, spec.memory
-        if not isinstance(model, ModelShape):
-            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in policies]
+        model, options, limit_bytes = spec.model, spec.memory, usable_bytes(spec.memory_machine)
+        if not isinstance(model, ModelShape):  # the activations of a module are unknown
+            return limit_bytes, 1.0, *[0.0 for _ in policies]
         sequences = model_parallel_workers * spec.worker_tokens / model.sequence
         micro_batches = options.micro_batches or 1
         if layout.pipeline > 1 and options.micro_batches is None:  # those of a pipeline have one sequence
             micro_batches = max(1, int(sequences))
-        batch_activations = []
+        batch_bytes = []
         for policy in policies:
-            nbytes = 0.0
+            micro_bytes = 0.0
             if policy is not None:
                 storage = spec.activation_storage
-                nbytes = worker_activation_bytes(model, layout, sequences, micro_batches, policy, storage)
-            batch_activations.append(micro_batches * nbytes)
-        return usable_bytes(spec.memory_machine), sequences, *batch_activations
+                micro_bytes = worker_activation_bytes(model, layout, sequences, micro_batches, policy, storage)
+            batch_bytes.append(micro_batches * micro_bytes)
+        return limit_bytes, sequences, *batch_bytes
 
     limit, sequences, *activations = np.array(value_per_spec(specs, budget_fields), dtype=np.float64).T
     return MemoryBudget(limit, sequences, np.array(activations))

@@ -120,7 +120,7 @@ class ProjectionPlan:
             for method_plan in self.method_plans:
                 method_plan.check()
         self._every_step = StepTimeCache(self.spec.steps)
-        self._shared = _SharedPrices(PriceCache())
+        self._shared = _SharedPrices(PriceCache())  # of the network that was priced last
 
     def step(
         self,
@@ -143,7 +143,7 @@ class ProjectionPlan:
         ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
         cache = PriceCache() if cache is None else cache
-        rows_and_steps = []
+        rows_and_steps = []  # rows: indices into the selected settings; traffic rows: into the arrays of a traffic
         for traffic in self.method_plans[method_index].traffic:
             traffic_rows = traffic.row_of_setting[selected]
             rows = np.flatnonzero(traffic_rows >= 0)  # -1 marks settings with other traffic
@@ -230,7 +230,7 @@ class ProjectionPlan:
         return call_pricers[traffic.buckets]
 
     def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
-        """Return the prices that methods share with this cache; those with the cache before are forgotten."""
+        """Return the prices on the network of a cache that methods share; those on the last network are forgotten."""
         if self._shared.cache is not cache:
             self._shared = _SharedPrices(cache)
         return self._shared
@@ -269,7 +269,10 @@ class ProjectionPlan:
             encode_s = selection.computing_factor * selection.select_traffic_rows(part.encoded_bytes) / encode_bandwidth
         idling = after_idling(part.collective, members, size, selection.network, prices.names, prices.name_index)
         idling_times = None if idling is None else idling.times(selection.factors.communication)
-        return selection.factors.communication * _seconds_or_zero(prices), encode_s, idling_times
+        seconds: FloatOrArray = prices.seconds
+        if prices.sources != (CLOSED_FORM,):  # unknown seconds, which ``source_index`` reports, count as 0
+            seconds = np.nan_to_num(np.asarray(seconds, dtype=np.float64))
+        return selection.factors.communication * seconds, encode_s, idling_times
 
     def schedule(self, method_index: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
         """Return the schedule of a worker's step in the first setting.
@@ -415,8 +418,10 @@ class ProjectionPlan:
 
     def _zero_codes(self, network: Network) -> NDArray[np.int64]:
         """Return zeros, one for each of S settings and n links, ``(S, n)``, or ``(S, 1)`` without several links."""
-        link_shape = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
-        return np.zeros((len(self.specs), *(link_shape or (1,))), dtype=np.int64)
+        num_links = 1
+        if isinstance(network, Link) and np.ndim(network.bandwidth_bytes_per_s):
+            num_links = np.shape(network.bandwidth_bytes_per_s)[-1]
+        return np.zeros((len(self.specs), num_links), dtype=np.int64)
 
     def evaluators(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return how a method's times were computed in each setting: the name of the least exact way among its calls.
@@ -435,7 +440,8 @@ class ProjectionPlan:
         for traffic in self.method_plans[method_index].traffic:
             settings, buckets = traffic.settings, traffic.on(network).buckets
             selection = PricedSettings(settings, traffic.row_of_setting[settings], network, ndim, cache)
-            for call in {cost_key(call): call for call in traffic.calls}.values():
+            different_calls = {cost_key(call): call for call in traffic.calls}.values()
+            for call in different_calls:
                 for part in split_call(call, self.spec.overlap, buckets):
                     prices = self.call_cost(part, selection)
                     new_codes = _text_codes(code_by_text, prices.sources, prices.source_index, len(settings))
@@ -458,7 +464,7 @@ class ProjectionPlan:
         for traffic in self.method_plans[method_index].traffic:
             settings = traffic.settings
             traffic_rows = traffic.row_of_setting[settings]
-            for rows, calls in _largest_first(traffic, traffic_rows):
+            for rows, calls in _largest_first(traffic, traffic_rows):  # indices into the settings of the traffic
                 selection = PricedSettings(settings[rows], traffic_rows[rows], network, ndim, cache)
                 texts, text_index = self._algorithm_names(calls, selection)
                 codes[settings[rows]] = _text_codes(code_by_text, texts, text_index, len(rows))
@@ -502,13 +508,6 @@ def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[E
     if any(exchange.period == 1 for exchange in rare):
         return exchanges, []
     return regular, rare
-
-
-def _seconds_or_zero(prices: CollectivePrices) -> FloatOrArray:
-    """Return the seconds of a priced call, or 0 if they are unknown, which ``source_index`` reports."""
-    if prices.sources == (CLOSED_FORM,):
-        return prices.seconds
-    return np.nan_to_num(np.asarray(prices.seconds, dtype=np.float64))
 
 
 def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:

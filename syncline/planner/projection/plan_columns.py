@@ -94,6 +94,7 @@ def plan_columns(
     speedup = speedup_ratio(step_s[:, :, :1], step_s)
     speedup_variants = [speedup_ratio(variant_s[:, :, :1], variant_s) for variant_s in prices.variants]
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
+    bases = [basis_text(first, second) for first in computing.basis for second in communication.basis]
     takes_time = ~(step_s <= 0)  # also true for an unknown time, nan
     first_reason = len(TIME_SOURCES)  # code of the first reason why a time is unknown
     hardware = [setting.compute.hardware for setting in plan.specs]
@@ -129,7 +130,7 @@ def plan_columns(
         "wall_clock_high_s": step_high_s * spec.steps,
         "speedup_low": speedup_low,
         "speedup_high": speedup_high,
-        "basis": reshaped(_bases(computing, communication), len(plan.specs), len(networks), 1),
+        "basis": reshaped(categorical(bases), len(plan.specs), len(networks), 1),
     }
     if with_thresholds:
         columns |= threshold_columns(plan, groups, evaluators.codes == 0, computing, communication)
@@ -197,11 +198,6 @@ def _by_setting(values: Sequence[Any]) -> Categorical:
     """Return a categorical column ``(S, 1, 1)`` of the values of S settings."""
     column = categorical(values)
     return Categorical(column.codes[:, None, None], column.values)
-
-
-def _bases(computing: FactorBounds, communication: FactorBounds) -> Categorical:
-    """Return a column that names the measurements behind the bounds, for each pair of a setting and a network."""
-    return categorical([basis_text(first, second) for first in computing.basis for second in communication.basis])
 
 
 def _peak_s(spec: ProjectSpec) -> float:

@@ -168,11 +168,14 @@ def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int
 
 
 def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, ndim: int) -> NDArray[np.float64]:
-    """Merge arrays into one of ``count`` rows, from the row indices and values of each; other rows are 0."""
+    """Merge arrays into one of ``count`` rows, from the row indices and values of each; other rows are 0.
+
+    An array may have fewer than ``ndim`` axes, as a number or if all its rows are equal, and one link or several.
+    """
     # Give all arrays ``ndim`` axes, with new axes of length 1 in front.
     aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
-    shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
-    joined_values = np.zeros((count, *shape))
+    row_shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
+    joined_values = np.zeros((count, *row_shape))
     for rows, values in aligned:
         joined_values[rows] = values
     return joined_values

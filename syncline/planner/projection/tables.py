@@ -101,7 +101,8 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
         return "no published fit covers this method"
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
-    variables = training_at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
+    training = training_at_scale(method, spec, row["tokens"]).completed_by(fit)
+    variables = training.range_variables(fit)  # the numbers of which the fit has seen a range, by name
     for name, span in fit.seen_ranges.items():
         if name in variables and span.factor_outside(variables[name]) != 1:
             seen_range = f"{large_text(span.low)} to {large_text(span.high)}"
@@ -189,7 +190,7 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
     if "cost" not in training and "tokens" not in training:
         columns.append("waiting")
     columns.append("speedup")
-    if not training and any(row.get("faster") for row in rows):
+    if not training and any(row.get("faster") for row in rows):  # some bandwidths are known
         columns.append("faster_by_5_percent")
     if any(row["fits"] is False for row in rows):
         columns.append("memory_bytes")

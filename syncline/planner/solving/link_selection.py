@@ -113,7 +113,9 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
     def with_link(link: Link) -> Network:
         narrowest = group.link
         bandwidth_factor = float(link.bandwidth_bytes_per_s) / float(narrowest.bandwidth_bytes_per_s)
-        latency_factor = float(link.latency_s) / float(narrowest.latency_s) if narrowest.latency_s else 1.0
+        latency_factor = 1.0  # no factor changes a latency of 0
+        if narrowest.latency_s:
+            latency_factor = float(link.latency_s) / float(narrowest.latency_s)
 
         def scaled(line: Link) -> Link:
             return scaled_link(line, bandwidth_factor, latency_factor) if line in group.links else line

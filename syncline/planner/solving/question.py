@@ -266,7 +266,12 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     else:
         for choice in choices if isinstance(choices, list | tuple) else [choices]:
             links_and_prices += _links_with_prices(choice)
-    offers = [_offered_link(link, price) for link, price in links_and_prices]
+    offers = []
+    for value, price in links_and_prices:
+        month_price = None if price is None else parse_count(price, f"among.{value}")
+        is_name = isinstance(value, str) and "," not in value
+        link = preset_link(value, "among") if is_name else parse_network_link(value, "among")
+        offers.append(OfferedLink(link, month_price))
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:

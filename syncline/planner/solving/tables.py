@@ -242,6 +242,7 @@ def _batch_note(question: InverseProblem) -> str:
     """Return the note on the tokens of a plan or of a worker; empty if the specs have fixed both."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
+    # A spec without tokens per worker has a batch that follows from the model and the workers.
     if question.variable == "workers" and question.batch_tokens is None and question.specs[0].tokens_per_worker:
         return "\nEach worker keeps its tokens, so more workers mean a larger batch; --batch-tokens keeps the batch."
     return ""

@@ -145,8 +145,9 @@ def bounds_text(row: Record, name: str) -> str:
 def _bound_names(name: str) -> tuple[str, str]:
     """Return the names of the fields with the lower and the upper bound of a column."""
     stem, unit = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
-    # A row of a plan has the bounds of its time in ``low_s`` and ``high_s``; their common name is ``_s``.
-    return f"{stem}_low{unit}".removeprefix("_"), f"{stem}_high{unit}".removeprefix("_")
+    if not stem:  # a row of a plan has the bounds of its time in ``low_s`` and ``high_s``, for which ``_s`` stands
+        return f"low{unit}", f"high{unit}"
+    return f"{stem}_low{unit}", f"{stem}_high{unit}"
 
 
 def distances_text(value: float, low: float, high: float) -> str:
