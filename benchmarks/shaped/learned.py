@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.shaped.measure import link
-from syncline.costmodel.link_fit import TimedCall, errors, fit_costs
+from syncline.costmodel.link_fit import TimedCall, fit_costs, gloo_errors
 from syncline.costmodel.network.software_costs import GLOO, GlooCosts
 from syncline.errors import SpecError
 
@@ -70,7 +70,7 @@ def errors_of(rows: Sequence[dict[str, Any]], costs: GlooCosts) -> list[Errors]:
     for kind in (*dict.fromkeys(row["collective"] for row in of_gloo), "all"):
         kept = [row for row in of_gloo if kind in ("all", row["collective"])]
         if kept:
-            off = np.abs(errors(points(kept), costs))
+            off = np.abs(gloo_errors(points(kept), costs))
             spread = float(np.median([row["spread"] for row in kept]))
             found.append(
                 Errors(kind, len(off), float(np.median(off)), float(np.percentile(off, 90)), float(off.max()), spread)

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.shaped.learned import points
 from syncline.analysis import save
 from syncline.analysis.validation import predicted_against_measured
-from syncline.costmodel.link_fit import errors
+from syncline.costmodel.link_fit import gloo_errors
 from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.measure.validation.processes import GROUPS, figure_of
 from syncline.units import format_bandwidth, format_seconds
@@ -58,7 +58,7 @@ def collectives(told: Sequence[Row], learned: Sequence[Row], rows: Sequence[Row]
         costs: of the software.
         page: the file to write.
     """
-    off = errors(points(rows), costs)
+    off = gloo_errors(points(rows), costs)
     kinds = list(dict.fromkeys(row["collective"] for row in rows))
     settings = list(dict.fromkeys((row["bytes_per_s"], row["delay_s"], row["hosts"]) for row in rows))
 

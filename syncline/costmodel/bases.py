@@ -46,7 +46,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, known_uncertainty
+from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, uncertainties
 
 WIDE_MODELS = "trainings by others of models 2048 wide and more"
 NARROW_MODELS = "trainings by others of models less than 2048 wide"
@@ -54,6 +54,7 @@ SET_UTILISATION = ", with the utilisation of another training of the same source
 """Ending of the basis of computing whose utilisation the user sets."""
 
 TIMED_STEPS = "steps whose computing was timed"
+"""Basis of computing seconds that a user measured as the time of a step."""
 
 NCCL_LINKS = "NCCL's collectives over links by others"
 GLOO_LINKS = "gloo's collectives over links by others"
@@ -62,6 +63,8 @@ ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
 
 WIDE_LINES = "lines between places, by others' lines"
 PIPELINES_ON_LINES = "gpipe on lines of a set rate"
+"""Basis of a pipeline's step on lines between places, with computing seconds that are known."""
+
 KERNELS = "a step's kernels, published trainings"
 EXPERT_KERNELS = "a step's kernels, published trainings of mixtures of experts"
 
@@ -109,9 +112,9 @@ def computing_uncertainty(
         return EXACT
     name = WIDE_MODELS if width is not None and width >= LARGE_WIDTH else NARROW_MODELS
     if mfu is not None:
-        return known_uncertainty([name + SET_UTILISATION])
-    measured = known_uncertainty([name if experts is None else kernels_basis(experts)])
-    if machine.bounds is not None:
+        return uncertainties()[name + SET_UTILISATION]
+    measured = uncertainties()[name if experts is None else kernels_basis(experts)]
+    if machine.bounds is not None:  # a calibration of this machine; beyond it others' measurements bound the errors
         reasons = machine.bounds.scope.reasons_outside(width=width)
         return measured.outside(reasons) if reasons else machine.bounds
     reasons = measured.scope.reasons_outside(width=width, workers=workers)
@@ -123,17 +126,13 @@ def computing_uncertainty(
     return measured.outside(reasons)
 
 
-def timed_computing_uncertainty() -> Uncertainty:
-    """Return the uncertainty of computing seconds that a user measured as the time of a step."""
-    return known_uncertainty([TIMED_STEPS])
-
-
 def communication_uncertainty(
     network: Network, algorithm: str | None, workers: int | None = None, nbytes: float | None = None
 ) -> Uncertainty:
     """Return the uncertainty of the seconds that are predicted for collectives on a network.
 
     Args:
+        network: network that joins the workers.
         algorithm: name of the algorithm, or of the policy that chooses one; None means the default of the network.
         workers: number of workers; None if unknown.
         nbytes: bytes of the collective; None for collectives of several sizes.
@@ -141,26 +140,18 @@ def communication_uncertainty(
     if algorithm == MEASURED and workers and nbytes:
         link = link_of_all(network, workers)
         if link is not None and link.measured is not None:
-            return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
-    calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
-    if calibrated is not None:
-        reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
-        if STREAMS in calibrated.scope.families:
-            reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
-        if not reasons:  # a calibration covers the answer; else others' measurements bound it
-            return calibrated
+            return uncertainties()[nvlink_basis(link.measured.gpu, workers, nbytes)]
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)
-    basis = known_uncertainty([name])
+    others = uncertainties()[name]
+    calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
     if calibrated is None:
-        reasons = _reasons_outside(network, preset, basis.scope, basis_name=name)
-        reasons += basis.scope.reasons_outside(workers=workers, nbytes=nbytes)
-    return basis.outside(reasons)
-
-
-def pipeline_uncertainty() -> Uncertainty:
-    """Return the uncertainty of a pipeline's step on lines between places, with computing seconds that are known."""
-    return known_uncertainty([PIPELINES_ON_LINES])
+        reasons = _reasons_outside(network, preset, others.scope, basis_name=name)
+        return others.outside([*reasons, *others.scope.reasons_outside(workers=workers, nbytes=nbytes)])
+    reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
+    if STREAMS in calibrated.scope.families:
+        reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
+    return others.outside(reasons) if reasons else calibrated
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
@@ -170,12 +161,13 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
     `communication_uncertainty`.
     """
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
-    library = "" if algorithm is None else algorithm.partition("-")[0]
+    library = "" if algorithm is None else algorithm.partition("-")[0]  # of "gloo-ring" for instance
     runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
     if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
     if preset in FITTED_PRESETS and (runs_nccl or runs_gloo):
         return FITTED_PRESETS[preset]
+    # Without NCCL's costs the policy "nccl" takes algorithms that are not the library's.
     if runs_nccl or (library == "nccl" and algorithm != "nccl"):
         return NCCL_LINKS
     if runs_gloo:
@@ -184,7 +176,7 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
 
 
 def _reasons_outside(network: Network, preset: str | None, scope: Scope, basis_name: str) -> list[str]:
-    """Return the reasons why measurements do not cover a network, as sentences for users.
+    """Return the reasons why measurements do not cover a network without a calibration, as sentences for users.
 
     Args:
         network: the network.
@@ -229,7 +221,7 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
         nbytes: bytes of the all-reduce.
     """
     measured_counts = node_times(gpu)
-    if gpus in measured_counts:
+    if gpus in measured_counts:  # only the sizes are interpolated
         return f"NVLink, {gpu}, times that are known"
     size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
     where = "between" if min(measured_counts) < gpus < max(measured_counts) else "beyond"
@@ -237,9 +229,9 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
 
 
 def nccl_nvlink_basis(nbytes: float) -> str:
-    """Return the name of the measurements that bound NCCL's seconds over NVLink: machines left out of the fit.
+    """Return the name of the measurements that bound NCCL's seconds over NVLink, by the bytes of a collective.
 
-    ``nbytes`` are the bytes of a collective.
+    They are of machines that were left out of the fit of NCCL's constants, each in turn.
     """
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
@@ -249,7 +241,8 @@ def has_nvlink(network: Network) -> bool:
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
-        workers = math.prod(level.units or 2 for level in network.levels)  # an open level with two units is crossed
+        # All workers; of a level with any number of units two, which suffice to cross it.
+        workers = math.prod(level.units or 2 for level in network.levels)
         return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None
 
@@ -257,6 +250,6 @@ def has_nvlink(network: Network) -> bool:
 def preset_name(network: Network) -> str | None:
     """Return the name of the preset that equals a network, or None if there is none."""
     preset = NETWORKS.get(network.name)
-    if preset is None or (isinstance(network, Link) and network.arrays):
+    if preset is None or (isinstance(network, Link) and network.arrays):  # a grid of links is no preset
         return None
     return network.name if preset.network == network else None

@@ -22,12 +22,11 @@ from syncline.errors import SpecError
 Predict = Callable[[Floats], Floats]
 """A function from B sets of constants, ``(n, B, 1)``, to predictions, ``(B, N)``."""
 
-STEP = 1e-5
+LOG_STEP = 1e-5
 """Finite-difference step of a constant's logarithm."""
 
-SETTLED = 1e-10
+CONVERGED_CHANGE = 1e-10
 """Relative change of the cost below which the fit has converged."""
-
 
 MOST_ITERATIONS = 200
 """Largest number of iterations from each start."""
@@ -41,7 +40,7 @@ class Fit(NamedTuple):
         errors: ``predicted / measured - 1``, ``(N,)``.
         spread: standard error of the logarithm of each constant, ``(n,)``: 0.1 is about 10 %. It is large or infinite
             if the measurements do not determine the constant.
-        cost: minimum of the cost function.
+        cost: the minimum, the sum over rho.
     """
 
     constants: Floats
@@ -63,8 +62,8 @@ def relative_fit(
     Args:
         predict: the model, for several sets of constants at once.
         measured: measured values, ``(N,)``, positive.
-        starts: initial constants, ``(n,)``, or ``(S, n)`` for several starts, positive; n at most N. A model that
-            contains a maximum or a minimum can have several local minima of the cost.
+        starts: initial constants, ``(n,)``, or ``(S, n)`` for several starts, positive; there are at most as many
+            constants as measurements. Models that contain a maximum or minimum can have several minima of the cost.
         upper: upper bounds of the constants, ``(n,)``.
         scale: s, relative error of the measurements, above which a point counts less than its square.
 
@@ -82,12 +81,16 @@ def relative_fit(
         expected = f"at least as many measurements as there are constants, {num_constants}"
         raise SpecError("measured", values.size, expected)
     upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (num_constants,)))
-    fits = [_descend(predict, values, np.log(start), upper_logs, scale) for start in start_rows]
+    fits = [_fit_from(np.log(start), predict, values, upper_logs, scale) for start in start_rows]
     return min(fits, key=lambda fit: fit.cost)
 
 
-def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, scale: float) -> Fit:
-    """Return the fit that Levenberg and Marquardt's method reaches from a start; start and bounds are logarithms."""
+def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs: Floats, scale: float) -> Fit:
+    """Return the fit that Levenberg and Marquardt's method reaches from a start; see `relative_fit` for arguments.
+
+    A step minimises a quadratic model of the cost. Damping shortens it and turns it towards the steepest descent, less
+    after a step that was good, and more after one that was not.
+    """
 
     def residuals_at(logs: Floats) -> Floats:
         """Return the residuals ``(B, N)`` of N measurements at B sets of logarithms of constants, ``(B, n)``."""
@@ -97,35 +100,36 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
         """Return the cost of residuals: quadratic below ``scale``, linear above."""
         return float(np.sum(2 * residuals**2 / (1 + np.sqrt(1 + (residuals / scale) ** 2))))
 
-    logs, damping = np.minimum(start, upper), 1e-3
+    logs, damping = np.minimum(start_logs, upper_logs), 1e-3
     residuals = residuals_at(logs[None])[0]
     for _ in range(MOST_ITERATIONS):
-        hessian, gradient = _quadratic(residuals_at, logs, residuals, scale)
+        hessian, gradient = _hessian_and_gradient(residuals_at, logs, residuals, scale)
         cost, has_improved = cost_of(residuals), False
-        at_bound = (logs >= upper) & (gradient < 0)  # constants that a step would move beyond their bounds stay
+        at_bound = (logs >= upper_logs) & (gradient < 0)  # constants that a step would move beyond their bounds stay
         hessian[at_bound, :], hessian[:, at_bound], gradient[at_bound] = 0.0, 0.0, 0.0
         while not has_improved and damping < 1e12:
             # 1e-12 keeps the matrix regular where a constant has no effect.
             step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian) + 1e-12), -gradient)
-            trial = np.minimum(logs + np.clip(step, -1, 1), upper)  # a factor of e at most
+            trial = np.minimum(logs + np.clip(step, -1, 1), upper_logs)  # a factor of e at most
             trial_residuals = residuals_at(trial[None])[0]
             has_improved = cost_of(trial_residuals) < cost
             damping *= 0.1 if has_improved else 4
         if not has_improved:
             break
         logs, residuals, damping = trial, trial_residuals, max(damping, 1e-9)
-        if cost - cost_of(residuals) <= SETTLED * cost:
+        if cost - cost_of(residuals) <= CONVERGED_CHANGE * cost:
             break
-    hessian, _ = _quadratic(residuals_at, logs, residuals, scale)
+    hessian, _ = _hessian_and_gradient(residuals_at, logs, residuals, scale)
     weighted_squares = residuals**2 / np.sqrt(1 + (residuals / scale) ** 2)
     deviation = np.sqrt(np.sum(weighted_squares) / max(residuals.size - logs.size, 1))
-    return Fit(np.exp(logs), np.exp(residuals) - 1, deviation * _root_of_inverse(hessian), cost_of(residuals))
+    spread = deviation * _roots_of_inverse_diagonal(hessian)
+    return Fit(np.exp(logs), np.exp(residuals) - 1, spread, cost_of(residuals))
 
 
-def _quadratic(
+def _hessian_and_gradient(
     residuals_at: Callable[[Floats], Floats], logs: Floats, residuals: Floats, scale: float
 ) -> tuple[Floats, Floats]:
-    """Return the Gauss-Newton Hessian and the gradient of half the cost, with less weight for large errors.
+    """Return the Gauss-Newton Hessian and the gradient of half of the cost, in which large errors have less weight.
 
     Args:
         residuals_at: function from sets of constants' logarithms, ``(B, n)``, to residuals, ``(B, N)``.
@@ -133,18 +137,19 @@ def _quadratic(
         residuals: residuals at ``logs``, ``(N,)``.
         scale: residual above which a point counts less than its square.
     """
-    jacobian = (residuals_at(logs + STEP * np.eye(logs.size)) - residuals).T / STEP
+    # One row of the argument per constant, in which only this constant has moved.
+    jacobian = (residuals_at(logs + LOG_STEP * np.eye(logs.size)) - residuals).T / LOG_STEP
     weights = 1 / np.sqrt(1 + (residuals / scale) ** 2)
     return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * residuals)
 
 
-def _root_of_inverse(matrix: Floats) -> Floats:
-    """Return the square roots of the diagonal of a matrix's inverse, infinite where the matrix is singular."""
+def _roots_of_inverse_diagonal(matrix: Floats) -> Floats:
+    """Return the square roots of the diagonal of a symmetric matrix's inverse, infinite where it is singular."""
     values, vectors = np.linalg.eigh(matrix)
     with np.errstate(divide="ignore"):
-        inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)
+        inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)  # smaller eigenvalues are rounding errors
     with np.errstate(invalid="ignore"):
-        # Of the diagonal of ``V diag(1 / values) V^T``; rounding errors of V times infinity do not count.
+        # The diagonal of ``V diag(1 / values) V^T`` sums these terms; rounding errors of V must not meet infinity.
         terms = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
     return np.sqrt(terms.sum(axis=1))
 

@@ -26,7 +26,7 @@ wire, which defines B. If latency and bandwidth are known, `fit_costs` fits the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s
-from syncline.costmodel.least_squares import non_negative, relative_fit
+from syncline.costmodel.least_squares import Predict, non_negative, relative_fit
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.software_costs import FREE, GLOO, GlooCosts, tensor_bytes
@@ -52,8 +52,8 @@ class TimedCall(NamedTuple):
         kind: one of ``COLLECTIVES``, or ``send``.
         workers: number of workers.
         nbytes: payload bytes, as in the closed form of the collective.
-        seconds: time from the arrival of the last worker to the end of the last worker.
-        link: configured link; None if unknown.
+        seconds: time from the arrival of the last worker at the call to the last worker's end.
+        link: link on which the call ran; None if unknown.
     """
 
     kind: str
@@ -85,15 +85,15 @@ def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequ
     return np.array(rows)
 
 
-def costs_of(
+def gloo_costs(
     workers: Sequence[int], kinds: Sequence[str], values: Sequence[float], message_s: float = 0.0
 ) -> GlooCosts:
-    """Return the software costs with these fitted values: seconds per call for each number of workers, then per byte.
+    """Return the software costs with fitted values, in the order of the columns of `cost_columns`.
 
     Args:
         workers: W numbers of workers.
         kinds: K collectives.
-        values: ``(W + K,)`` values, in the order of the columns of `cost_columns`.
+        values: ``(W + K,)``, seconds per call by number of workers, then seconds per byte by collective.
         message_s: seconds per message.
     """
     call_s = tuple(zip(workers, values[: len(workers)], strict=True))
@@ -107,14 +107,14 @@ NOISE = 2e-3
 ITERATIONS = 60
 """Number of iterations of reweighted least squares."""
 
-SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
-"""Units of the unknowns: seconds per message or call, and seconds per byte."""
+UNIT_S, UNIT_BYTE_S = 1e-4, 1e-10
+"""Units of the unknowns, in which all are about 1: seconds per message or call, and seconds per byte."""
 
 
-def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
-    """Return the relative error of gloo's closed form for each timed collective, ``model / measured - 1``."""
+def gloo_errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
+    """Return the relative error of gloo's closed form for each collective on its link, ``model / measured - 1``."""
     calls = list(calls)
-    return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
+    return _gloo_forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
 
 def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
@@ -128,55 +128,64 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
     workers = sorted({call.workers for call in calls})
     kinds = sorted({call.kind for call in calls})
     measured_s = np.array([call.seconds for call in calls])
-    linear = cost_columns(calls, workers, kinds)
-    scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
-    unknowns = np.zeros(len(scale))  # the cost per message, then those of `cost_columns`
+    columns = cost_columns(calls, workers, kinds)
+    units = np.array([UNIT_S] * (1 + len(workers)) + [UNIT_BYTE_S] * len(kinds))
+    unknowns = np.zeros(len(units))  # the cost per message, then those of `cost_columns`
     step_s = 1e-6  # of the numerical derivative by the cost per message
     for _ in range(ITERATIONS):
-        form_s = _forms_s(calls, GlooCosts(unknowns[0]))
-        slope = (_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
-        residuals = 1 - (form_s + linear @ unknowns[1:]) / measured_s
-        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale  # derivatives of predicted / measured
-        unknowns = _reweighted_step(matrix, residuals, unknowns / scale) * scale
+        form_s = _gloo_forms_s(calls, GlooCosts(unknowns[0]))
+        slopes = (_gloo_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
+        residuals = 1 - (form_s + columns @ unknowns[1:]) / measured_s
+        unknowns = _reweighted_step(np.column_stack([slopes, columns]), measured_s, residuals, unknowns, units)
     message_s, *values = unknowns.tolist()
-    costs = costs_of(workers, kinds, values, message_s)
-    for kind in kinds:  # each collective gets its own seconds per call
-        costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind])
+    costs = gloo_costs(workers, kinds, values, message_s)
+    for kind in kinds:
+        costs = _with_calls_of_kind(costs, kind, [call for call in calls if call.kind == kind])
     return costs
 
 
-def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
-    """Return the costs of a first fit with one collective's own seconds per call and per byte.
+def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
+    """Return the costs of the first fit, in which one collective has its own seconds per call, and per byte.
 
     Args:
-        costs: costs of the first fit.
+        costs: costs of the first fit, whose seconds per message stay.
         kind: the collective.
         calls: measurements of the collective.
     """
     measured_s = np.array([call.seconds for call in calls])
-    form_s = _forms_s(calls, GlooCosts(costs.message_s))
+    form_s = _gloo_forms_s(calls, GlooCosts(costs.message_s))
     workers = sorted({call.workers for call in calls})
-    linear = cost_columns(calls, workers, [kind])
-    scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
-    unknowns = np.array(
-        [float(costs.seconds_per_call(kind, count)) for count in workers] + [costs.seconds_per_byte(kind)]
-    )
+    columns = cost_columns(calls, workers, [kind])
+    units = np.array([UNIT_S] * len(workers) + [UNIT_BYTE_S])
+    first_call_s = [float(costs.seconds_per_call(kind, count)) for count in workers]
+    unknowns = np.array([*first_call_s, costs.seconds_per_byte(kind)])
     for _ in range(ITERATIONS):
-        residuals = 1 - (form_s + linear @ unknowns) / measured_s
-        unknowns = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknowns / scale) * scale
+        residuals = 1 - (form_s + columns @ unknowns) / measured_s
+        unknowns = _reweighted_step(columns, measured_s, residuals, unknowns, units)
     *call_s, byte_s = unknowns.tolist()
-    own_calls = kind, tuple(zip(workers, call_s, strict=True))
+    calls_of_kind = kind, tuple(zip(workers, call_s, strict=True))
     per_byte = tuple((name, byte_s if name == kind else cost_s) for name, cost_s in costs.byte_s)
-    return replace(costs, call_of_s=(*costs.call_of_s, own_calls), byte_s=per_byte)
+    return replace(costs, call_of_s=(*costs.call_of_s, calls_of_kind), byte_s=per_byte)
 
 
-def _reweighted_step(matrix: Floats, residuals: Floats, unknowns: Floats) -> Floats:
-    """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less."""
-    weight = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
-    return non_negative(matrix * weight[:, None], (residuals + matrix @ unknowns) * weight)
+def _reweighted_step(
+    derivatives: Floats, measured_s: Floats, residuals: Floats, unknowns: Floats, units: Floats
+) -> Floats:
+    """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less.
+
+    Args:
+        derivatives: derivatives of the predicted seconds by the unknowns, ``(N, n)``.
+        measured_s: measured seconds, ``(N,)``.
+        residuals: ``1 - predicted / measured``, ``(N,)``.
+        unknowns: unknowns so far, ``(n,)``.
+        units: units in which the step solves for the unknowns, ``(n,)``.
+    """
+    matrix = derivatives / measured_s[:, None] * units
+    weights = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
+    return non_negative(matrix * weights[:, None], (residuals + matrix @ (unknowns / units)) * weights) * units
 
 
-def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
+def _gloo_forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
     """Return the seconds that the closed form `gloo_s` predicts for each call with these software costs."""
     seconds = []
     for call in calls:
@@ -186,7 +195,7 @@ def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
     return np.array(seconds)
 
 
-BARE = (SEND, "broadcast")
+WIRE_ONLY = (SEND, "broadcast")
 """Calls whose only cost per byte is the wire."""
 
 START_CALL_S, START_BYTE_S = 1e-4, 1e-10
@@ -195,7 +204,7 @@ START_CALL_S, START_BYTE_S = 1e-4, 1e-10
 NEGLIGIBLE = 1e-3
 """Fraction of every measurement's time below which a fitted cost is set to 0."""
 
-SCALE = 0.03
+ERROR_SCALE = 0.03
 """Relative error above which a measurement counts less than its square, because a busy machine disturbs some."""
 
 
@@ -220,7 +229,8 @@ def predicted_s(
 ) -> FloatOrArray:
     """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
 
-    The library is ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
+    The library is ``gloo``, or ``textbook`` for each collective's first algorithm, and for messages that do not wait
+    for a notice of the receiver.
     """
     if library != "gloo":
         return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
@@ -243,35 +253,35 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     if link is not None:
         collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
         costs = fit_costs(collectives) if library == "gloo" else FREE
-        return LinkFit(link, costs, _errors(calls, link, costs, library), spread={})
+        return LinkFit(link, costs, _link_errors(calls, link, costs, library), spread={})
     workers: list[int] = []
     kinds: list[str] = []
     if library == "gloo":  # the only library with a model of its software
         workers = sorted({call.workers for call in calls if call.kind != SEND})
-        kinds = sorted({call.kind for call in calls} - set(BARE))
-    linear = cost_columns(calls, workers, kinds)
+        kinds = sorted({call.kind for call in calls} - set(WIRE_ONLY))
+    columns = cost_columns(calls, workers, kinds)
     cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
-    starts = [[*start, *cost_starts] for start in _starts(calls)]
+    starts = [[*start, *cost_starts] for start in _link_starts(calls)]
     measured_s = np.array([call.seconds for call in calls])
-    fit = relative_fit(_model(calls, linear, library), measured_s, starts, scale=SCALE)
+    fit = relative_fit(_prediction_of(calls, columns, library), measured_s, starts, scale=ERROR_SCALE)
 
     # Software costs that decide no measurement's time are 0.
-    latency_s, bandwidth, *costs_s = fit.constants.tolist()
-    largest_fractions = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
-    values = np.where(largest_fractions > NEGLIGIBLE, costs_s, 0.0).tolist()
-    costs = costs_of(workers, kinds, values)
+    latency_s, bandwidth, *fitted_costs_s = fit.constants.tolist()
+    largest_fractions = (columns * np.array(fitted_costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    costs_s = np.where(largest_fractions > NEGLIGIBLE, fitted_costs_s, 0.0).tolist()
+    costs = gloo_costs(workers, kinds, costs_s)
     costs = replace(costs, byte_s=tuple((kind, seconds) for kind, seconds in costs.byte_s if seconds))
 
     names = ["latency", "bandwidth", *(f"call.{count}" for count in workers), *(f"byte.{kind}" for kind in kinds)]
     spread = {}
-    for name, value, error in zip(names, [latency_s, bandwidth, *values], fit.spread.tolist(), strict=True):
+    for name, value, error in zip(names, [latency_s, bandwidth, *costs_s], fit.spread.tolist(), strict=True):
         if name in ("latency", "bandwidth") or value > 0:
             spread[name] = error
     fitted_link = Link(latency_s, bandwidth)
-    return LinkFit(fitted_link, costs, _errors(calls, fitted_link, costs, library), spread)
+    return LinkFit(fitted_link, costs, _link_errors(calls, fitted_link, costs, library), spread)
 
 
-def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
+def _link_errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
     """Return the relative error of a fitted link for each timed call, ``predicted / measured - 1``."""
     errors = []
     for call in calls:
@@ -280,10 +290,10 @@ def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: s
     return np.array(errors)
 
 
-def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
-    """Return initial (latency, bandwidth) pairs, from the smallest and largest messages and from broadcasts."""
+def _link_starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
+    """Return initial pairs of latency and bandwidth, one from the messages, and one from the broadcasts."""
     starts = []
-    for kind in BARE:
+    for kind in WIRE_ONLY:
         seconds_by_size: dict[float, list[float]] = {}
         for call in calls:
             if call.kind == kind:
@@ -294,21 +304,19 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
         smallest_s = float(np.median(seconds_by_size[smallest]))
         largest_s = float(np.median(seconds_by_size[largest]))
         if largest_s > smallest_s:
-            # A message takes two latencies, and the difference of two messages only bytes over the bandwidth.
+            # As of a message: it takes two latencies and its bytes over the bandwidth.
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
-        expected = (
-            "messages ('send') or broadcasts of two sizes, of which the larger takes "
-            "longer; otherwise the bandwidth is unknown"
-        )
+        expected = "messages ('send') or broadcasts of two sizes, of which the larger takes longer; "
+        expected += "otherwise the bandwidth is unknown"
         raise SpecError("measured", ", ".join(sorted({call.kind for call in calls})) or "nothing", expected)
     return starts
 
 
-def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable[[Floats], Floats]:
-    """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``.
+def _prediction_of(calls: Sequence[TimedCall], columns: Floats, library: str) -> Predict:
+    """Return the function that predicts the seconds of N calls from sets of n constants.
 
-    The constants are latency, bandwidth, and the software costs of `cost_columns`, whose columns are ``linear``.
+    The constants are latency, bandwidth, and the costs of ``columns``, those of `cost_columns` for the calls.
     """
     kinds = np.array([call.kind for call in calls])
     workers = np.array([call.workers for call in calls])
@@ -316,10 +324,10 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     rows_by_kind = {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
     def predict(constants: Floats) -> Floats:
-        link = Link(constants[0], constants[1])
+        link = Link(latency_s=constants[0], bandwidth_bytes_per_s=constants[1])
         software_costs = constants[2:, ..., 0].T  # (B, n - 2)
-        seconds = np.tensordot(software_costs, linear.T, 1)
-        for kind, rows in rows_by_kind.items():
+        seconds = np.tensordot(software_costs, columns.T, 1)
+        for kind, rows in rows_by_kind.items():  # the closed forms without software costs
             seconds[:, rows] += predicted_s(kind, workers[rows], nbytes=nbytes[rows], link=link, library=library)
         return seconds
 

@@ -44,12 +44,12 @@ from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.errors import SpecError, one_of
 
-PIECES = {
+CALLS_BY_TEST = {
     "all_reduce": ("all_reduce",),
     "reduce+broadcast": ("reduce", "broadcast"),
     "all_to_all+all_gather": ("all_to_all", "exchange"),
 }
-"""The calls of each test of the second campaign, in sequence."""
+"""The calls of each test of the second campaign, in sequence, each in P calls of n/P bytes."""
 
 
 def p3_s(
@@ -66,13 +66,13 @@ def p3_s(
     """Return the seconds of a collective, of a send, or of a composite on p3.2xlarge machines.
 
     Args:
-        kind: a collective, ``send``, or one of ``PIECES``.
+        kind: a collective, ``send``, or one of `CALLS_BY_TEST`.
         backend: ``gloo`` or ``nccl``.
         workers: number of workers P.
         nbytes: bytes n of the tensor on each worker.
         delay_s: latency one way that is set on each sender; None: the data centre's own.
         bytes_per_s: rate that is set; None: the card's.
-        pieces: whether it is done in P calls of n/P bytes, as the second campaign did.
+        pieces: whether NCCL's collective is done in P calls of n/P bytes, as in the second campaign.
         constants: constants of the machines.
     """
     if backend not in ("gloo", "nccl"):
@@ -98,22 +98,26 @@ def _send_s(
     backend: str, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
     """Return the seconds of a send over idle connections; gloo's waits for a notice of the receiver."""
-    line = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
-    near_delay_s = constants.gloo_delay_s if delay_s is None else delay_s
+    line_bytes_per_s = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
+    one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # without the software of a call of NCCL
+    round_trip_s = 2 * one_way_s
     if backend == "nccl":
-        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)
-        return near_delay_s + tcp.transfer_after_idling_s(nbytes, line * constants.efficiency, 2 * near_delay_s)
+        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)  # of two channels
+        return one_way_s + tcp.transfer_after_idling_s(nbytes, line_bytes_per_s * constants.efficiency, round_trip_s)
     tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
-    flow = np.minimum(line, FLOW_BYTES_PER_S) * constants.efficiency
-    return 2 * near_delay_s + tcp.transfer_after_idling_s(nbytes, flow, 2 * near_delay_s)
+    flow_bytes_per_s = np.minimum(line_bytes_per_s, FLOW_BYTES_PER_S) * constants.efficiency
+    return round_trip_s + tcp.transfer_after_idling_s(nbytes, flow_bytes_per_s, round_trip_s)
 
 
 def _pieces_s(
     kind: str, workers: int, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
-    """Return the seconds of P consecutive calls of n/P bytes; the fixed cost of a call is paid only once."""
-    if kind not in PIECES:
-        raise SpecError("collective", kind, one_of(PIECES, kind))
+    """Return the seconds of P consecutive calls of n/P bytes, which do not wait: their fixed cost counts once.
+
+    Rounds of calls other than all-reduces take as long as one call of n bytes.
+    """
+    if kind not in CALLS_BY_TEST:
+        raise SpecError("collective", kind, one_of(CALLS_BY_TEST, kind))
     if workers < 2:
         return 0.0
     rate = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
@@ -128,8 +132,8 @@ def _pieces_s(
         return workers * call_s + last_slice_s + fixed_s
     fixed_s = costs.fixed_s("nccl-chain", alpha)
     if kind == "reduce+broadcast":
-        call_s = collective_s("broadcast", workers, nbytes, link) - fixed_s
-        return call_s + call_s + fixed_s
+        broadcast_s = collective_s("broadcast", workers, nbytes, link) - fixed_s
+        return broadcast_s + broadcast_s + fixed_s  # a reduce takes as long
     exchange_s = collective_s("all_to_all", workers, nbytes, link) - fixed_s
     return exchange_s + (exchange_s - alpha) + fixed_s  # the second round waits for no arrival of the first
 
@@ -140,12 +144,12 @@ class L40sConstants:
 
     Args:
         workers: P, number of machines.
-        compute_s: seconds of an inner step, AdamW included.
-        reference_work: parameters x sequences x tokens of that step.
+        compute_s: seconds of an inner step of DiLoCo and local SGD, AdamW included.
+        reference_work: parameters x sequences x tokens of the steps of these constants.
         ddp_compute_s: seconds of DDP's forward and backward pass.
         ddp_update_s: seconds of DDP's optimizer.
-        call_s: seconds of an all-reduce per tensor, on top of its bytes.
-        buffers_bytes: bytes that DDP broadcasts before each forward pass.
+        call_s: seconds that DiLoCo's and local SGD's all-reduces, one per tensor, take beside their bytes in all.
+        buffers_bytes: bytes that DDP broadcasts before each forward pass: six layers' caches of complex numbers.
     """
 
     workers: int = 4

@@ -62,7 +62,7 @@ class Prices:
             raise SpecError("prices.idle_power_w", self.idle_power_w, f"at most power_w, {self.power_w:g}")
 
     def busy_power_w(self, board_power_w: float | None) -> float | None:
-        """Return the watts of an accelerator that computes; a board power replaces a missing ``power_w``."""
+        """Return the watts of an accelerator that computes: ``power_w``, or that of its data sheet without it."""
         return board_power_w if self.power_w is None else self.power_w
 
 
@@ -116,7 +116,7 @@ def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | N
     """
     reserved = min(usage.accelerators, prices.reserved)
     on_demand = usage.accelerators - reserved
-    if on_demand and prices.reserved and prices.accelerator_hour is None:
+    if on_demand and prices.reserved and prices.accelerator_hour is None:  # not all accelerators have a price
         return None
     prices_and_quantities = (
         (prices.reserved_hour, reserved * usage.seconds / HOUR_S),
@@ -124,13 +124,9 @@ def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | N
         (prices.egress_gb, None if usage.egress_bytes is None else usage.egress_bytes / GB),
         (prices.energy_kwh, None if joules is None else joules / KWH_J),
     )
-    total = None
-    for price, quantity in prices_and_quantities:
-        if price is not None:
-            if quantity is None:
-                return None
-            total = (0 if total is None else total) + price * quantity
-    return total
+    known_prices = [(price, quantity) for price, quantity in prices_and_quantities if price is not None]
+    costs = [price * quantity for price, quantity in known_prices if quantity is not None]
+    return sum(costs) if known_prices and len(costs) == len(known_prices) else None
 
 
 BOARD_POWER_W: Mapping[str, tuple[float, str]] = {

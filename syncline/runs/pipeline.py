@@ -13,10 +13,10 @@ import numpy as np
 from rich.console import Group
 
 from syncline.costmodel import Link, Network
-from syncline.costmodel.bases import EXACT, computing_uncertainty, pipeline_uncertainty
+from syncline.costmodel.bases import EXACT, PIPELINES_ON_LINES, computing_uncertainty
 from syncline.costmodel.layouts.pipelines import CLOSED_FORMS, gpipe_s, pipeline_s
 from syncline.costmodel.network.software_costs import messages_ahead
-from syncline.costmodel.numerics.uncertainty import Uncertainty
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainties
 from syncline.planner.bounds import basis_text, combined_bounds
 from syncline.planner.pipeline_placement import PlacedPipeline, run_placed
 from syncline.planner.tables.table import table
@@ -343,7 +343,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
         computing = computing_uncertainty(machine=None, width=None)
     else:
         computing = computing_uncertainty(spec.hardware, spec.model.width)
-    messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
+    messages = uncertainties()[PIPELINES_ON_LINES] if spec.networks else FREE_MESSAGES
     makespan_s = placed.timeline.makespan_s
 
     def makespan_with_computing_s(factor: float) -> float:

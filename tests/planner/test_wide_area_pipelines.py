@@ -21,7 +21,8 @@ from benchmarks.wide_area_pipelines import (
     rows,
     simulated_s,
 )
-from syncline.costmodel.bases import pipeline_uncertainty
+from syncline.costmodel.bases import PIPELINES_ON_LINES
+from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.planner.pipeline_placement import run_placed
 from syncline.specs import PipelineSpec, validate
 from tests.measure.validation.uncertainties import pipelines_uncertainty
@@ -58,7 +59,7 @@ def test_the_averaging_that_meets_gradients_on_their_way_explains_sharded_server
 
 def test_bounds_cover_most_rows_of_groups_left_out():
     assert 0.80 <= covered() <= 0.97
-    shipped, measured = pipeline_uncertainty(), pipelines_uncertainty()
+    shipped, measured = uncertainties()[PIPELINES_ON_LINES], pipelines_uncertainty()
     assert (shipped.low, shipped.high) == pytest.approx((measured.low, measured.high), abs=2e-4)
     assert shipped.points == measured.points == 60
 

@@ -53,7 +53,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 class PlacedAlgorithm(NamedTuple):
-    """An algorithm of a collective whose messages follow the places of the workers; ``is_ring`` of `ordered-ring`."""
+    """An algorithm of a collective whose messages follow the workers' places: by an ordered ring, or ``by-places``."""
 
     is_ring: bool
 
@@ -99,7 +99,7 @@ def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owne
     '12.02, 48.02'
     """
     owner_count = 1 if owners == "server" else workers
-    # Owners send and receive at once; a single server first receives from all workers, then sends to all.
-    directions = 2 if link.duplex == "half" and owners != "server" else 1
-    transfer_s = directions * nbytes * (2 * (np.subtract(workers, 1)) / owner_count) / link.goodput_bytes_per_s
+    # Owners send and receive at once, for which half duplex takes twice the time; a server does first one, then other.
+    half_duplex_factor = 2 if link.duplex == "half" and owners != "server" else 1
+    transfer_s = half_duplex_factor * nbytes * (2 * (np.subtract(workers, 1)) / owner_count) / link.goodput_bytes_per_s
     return np.where(np.greater(workers, 1), 2 * (link.latency_s + link.overhead_s) + transfer_s, 0.0)[()]

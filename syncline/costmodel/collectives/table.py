@@ -143,7 +143,7 @@ def is_gloo(kind: str, algorithm: str | None) -> bool:
 
 
 def is_nccl(kind: str, algorithm: str | None) -> bool:
-    """Return whether an algorithm is NCCL's; it forwards a piece while the next piece arrives."""
+    """Return whether an algorithm is NCCL's over sockets."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), NcclAlgorithm)
 
 
@@ -158,7 +158,7 @@ def is_library_algorithm(kind: str, algorithm: str | None) -> bool:
 
 
 def nccl_on(network: Network | Topology) -> NcclCosts | None:
-    """Return NCCL's piece sizes on a network, or None."""
+    """Return NCCL's costs and sizes of pieces over a network's sockets, or None."""
     return getattr(network, "nccl", None)
 
 
@@ -187,8 +187,8 @@ def default_algorithm(kind: str, network: Network | Topology) -> str:
 
 
 def link_of_all(network: Network | Topology, workers: int) -> Any:
-    """Return the link that every worker has to all others, or the star of such links, or None if links differ."""
-    # Links, stars and some workers of a topology tell their measured times themselves.
+    """Return an object with the ``measured`` times of all workers: a link, or a network of equal ones; None without."""
+    # A network of levels has them if its workers are in one node.
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 
@@ -198,16 +198,16 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     If the network is a topology of some of its workers, these share the network cards of their nodes with groups of
     workers of the same spacing.
     """
-    members = getattr(network, "members", None)  # of a topology of some workers
+    members = getattr(network, "members", None)  # of a topology of some workers, which has the whole network as well
     whole_network: Any = network if members is None else getattr(network, "whole", None)
-    bare_network = getattr(whole_network, "network", whole_network)
-    if isinstance(bare_network, (TwoLevel, MultiLevel)):
+    levels_network = getattr(whole_network, "network", whole_network)  # that of a topology, or the network itself
+    if isinstance(levels_network, (TwoLevel, MultiLevel)):
         all_workers = int(np.max(workers)) if members is None else whole_network.workers
         group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)
         if group is None:
             return None
         try:
-            levels = group_peers(bare_network, group, all_workers)
+            levels = group_peers(levels_network, group, all_workers)
         except NoClosedForm:
             return None
         return nodes_of(levels) if levels else None
@@ -247,7 +247,7 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
 
 
 def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
-    """Return the names of the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
+    """Return the names of the algorithms of which policy ``auto`` takes the fastest, on networks without closed forms.
 
     On a `Matrix` an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives have their
     algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph an
@@ -264,10 +264,8 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
         if OF_PLACES[kind]:  # the ordered ring replaces the ring
             names = tuple(name for name in names if name != "ring")
         return OF_PLACES[kind] + names
-    place_sizes = np.unique(place_by_worker, return_counts=True)[1]
-    # Every host of a graph is a place of its own.
-    is_graph = not hasattr(network, "places") and max(place_sizes) == 1
-    if is_graph:
+    _, place_sizes = np.unique(place_by_worker, return_counts=True)
+    if not hasattr(network, "places") and max(place_sizes) == 1:  # a graph, whose hosts are places of their own
         return (ORDERED_RING,)
     if len(place_sizes) > 1 and max(place_sizes) > 1:
         return (ORDERED_RING, DIRECT, BY_PLACES)

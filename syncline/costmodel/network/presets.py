@@ -85,10 +85,10 @@ def p3_nccl_link(
         chain_latencies=constants.chain_latencies,
         stored_part=constants.stored_part,
     )
-    unshaped = constants.nccl_bytes_per_s / constants.efficiency
+    unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency  # which the link multiplies again
     return Link(
         constants.nccl_delay_s if delay_s is None else delay_s,
-        unshaped if bytes_per_s is None else bytes_per_s,
+        unshaped_bytes_per_s if bytes_per_s is None else bytes_per_s,
         name,
         efficiency=constants.efficiency,
         nccl=costs,
@@ -145,9 +145,11 @@ def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float |
 
     Args:
         bytes_per_s: rate of a token bucket; None: the bytes per second that NCCL gets of the unshaped card.
-        payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames.
+        payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames. Unused without a
+            token bucket.
         name: name of the link.
     """
+    # The link multiplies its line's rate with its efficiency, so that a payload is divided by the part of headers.
     efficiency = JUMBO_PART
     if bytes_per_s is None:
         line_bytes_per_s = G6E_BYTES_PER_S / JUMBO_PART

@@ -119,6 +119,7 @@ def regions(
         places,
         lines=tuple(tuple(line_by_ends[source, target] for target in places) for source in places),
         ranks=tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
+        # The lines contain the latency of cards.
         card=Link(0.0, zone_link.bandwidth_bytes_per_s, upload_bytes_per_s=zone_link.upload_bytes_per_s),
         hivemind=hivemind,
         name=name or "-".join(places),

@@ -73,9 +73,9 @@ class MeasuredTimes:
         """Return the logarithm of the seconds of ``nbytes`` among a measured number of ranks."""
         points = sorted((point.nbytes, point.seconds) for point in self.points if point.ranks == ranks)
         sizes, seconds = np.array(points).T
-        # Beyond the largest size the bytes per second stay; below the smallest `np.interp` keeps its time.
-        log_excess = np.log(np.maximum(nbytes / sizes[-1], 1.0))
-        return np.interp(np.log(nbytes), np.log(sizes), np.log(seconds)) + log_excess
+        # `np.interp` keeps the times of the smallest and the largest size outside of them; above, they grow with bytes.
+        log_growth = np.log(np.maximum(nbytes / sizes[-1], 1.0))
+        return np.interp(np.log(nbytes), np.log(sizes), np.log(seconds)) + log_growth
 
 
 def read_times(file: Path, kind: str, gpu: str | None = None, path: str = "collectives") -> MeasuredTimes:
@@ -97,7 +97,7 @@ def read_times(file: Path, kind: str, gpu: str | None = None, path: str = "colle
 
 
 def _points(rows: Iterable[Mapping[str, str]], gpu: str | None) -> Iterable[Point]:
-    """Yield the measurements of a GPU, or all of them, from the rows of a CSV file."""
+    """Yield the measurements of one GPU in the rows of a CSV file; all if ``gpu`` is None or the column is missing."""
     for row in rows:
         if gpu is None or row.get("gpu", gpu) == gpu:
             seconds = float(row["seconds"]) if "seconds" in row else 1e-9 * float(row["in_place_ns"])

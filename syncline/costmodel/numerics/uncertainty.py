@@ -88,7 +88,7 @@ class Scope:
             low, high = measured
             if not low <= value <= high:
                 range_text = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
-                if high == 0:
+                if high == 0:  # for instance no bytes: only single workers were measured
                     range_text = "none"
                 reasons.append(f"{UNITS[name].format(value)} where {range_text} were measured")
         return reasons
@@ -144,7 +144,7 @@ class Uncertainty:
         high: upper factor, at least 1.
         points: number of residuals that support the factors.
         basis: name of the set of measurements.
-        sources: number of sources of the residuals; 0 if they are of what is predicted.
+        sources: number of sources of the residuals; 0 if they are of the very machines that are predicted.
         scope: what was measured.
         reasons: why the answer is outside of the scope; empty if it is inside.
     """
@@ -189,18 +189,18 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
         raise SpecError("residuals", int(relative_errors.size), "at least two")
     require(relative_errors > -1, "residuals", relative_errors, "above -1: predictions are positive")
     residuals = -np.log1p(relative_errors)
+    num_points = residuals.size
     if sources is not None and len(set(sources)) > 1:
         return _uncertainty_of_another_source(residuals, np.asarray(sources), basis)
-    if relative_errors.size >= ROBUST_POINTS:
+    if num_points >= ROBUST_POINTS:
         median = np.median(residuals)
         # 1.4826 makes the median absolute deviation a standard deviation, for normal residuals.
-        reach = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
-        if reach > 0:  # 0 if most residuals are equal
-            residuals = np.clip(residuals, median - reach, median + reach)
-    centre, deviation = residuals.mean(), residuals.std(ddof=1)
-    reach = _student_factor(relative_errors.size) * deviation * np.sqrt(1 + 1 / relative_errors.size)
-    low, high = _factors(centre, reach)
-    return Uncertainty(low, high, int(relative_errors.size), basis)
+        clip_distance = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
+        if clip_distance > 0:  # 0 if most residuals are equal
+            residuals = np.clip(residuals, median - clip_distance, median + clip_distance)
+    half_width = _student_factor(num_points) * residuals.std(ddof=1) * np.sqrt(1 + 1 / num_points)
+    low, high = _factors(residuals.mean(), half_width)
+    return Uncertainty(low, high, int(num_points), basis)
 
 
 def _uncertainty_of_another_source(
@@ -211,22 +211,23 @@ def _uncertainty_of_another_source(
     means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])
     variance_within = np.mean([source_residuals.var() for source_residuals in residuals_by_source])
     num_sources = len(residuals_by_source)
-    num_values = num_sources if num_sources > 2 else residuals.size  # two sources say too little about a third
-    reach = _student_factor(num_values) * np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
-    low, high = _factors(means.mean(), reach)
+    # The factor for two sources is so large that it says nothing; then the rows count in it.
+    num_values = num_sources if num_sources > 2 else residuals.size
+    deviation = np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
+    low, high = _factors(means.mean(), _student_factor(num_values) * deviation)
     return Uncertainty(low, high, int(residuals.size), basis, num_sources)
 
 
 @cache
 def _student_factor(num_values: int) -> float:
-    """Return the factor of Student's interval around the mean of so many values, for one more value.
+    """Return t, the quantile of Student's distribution in an interval from ``num_values`` values.
 
     It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a whose `_student_probability` is `COVERED`, found
     by bisection.
     """
     degrees, low, high = num_values - 1, 0.0, math.pi / 2
     angle = (low + high) / 2
-    while low < angle < high:
+    while low < angle < high:  # until no number is between them
         if _student_probability(degrees, angle) < COVERED:
             low = angle
         else:
@@ -236,22 +237,22 @@ def _student_factor(num_values: int) -> float:
 
 
 def _student_probability(degrees: int, angle: float) -> float:
-    """Return the probability that ``|t| < sqrt(v) tan(angle)`` in Student's distribution with v degrees of freedom.
+    """Return the probability that ``|t| < sqrt(v) tan(angle)`` in Student's distribution with v ``degrees`` of freedom.
 
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 (odd v) and 26.7.4 (even v).
     """
-    odd = degrees % 2
-    term, total = math.cos(angle) if odd else 1.0, 0.0
-    for number in range(odd, degrees - 1, 2):
-        total += term
+    is_odd = degrees % 2
+    term, series = math.cos(angle) if is_odd else 1.0, 0.0
+    for number in range(is_odd, degrees - 1, 2):
+        series += term
         term *= (number + 1) / (number + 2) * math.cos(angle) ** 2
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
+    series *= math.sin(angle)
+    return 2 / math.pi * (angle + series) if is_odd else series
 
 
-def _factors(centre: float, reach: float) -> tuple[float, float]:
-    """Return the factors at the ends of an interval of logarithms, ``centre +- reach``, widened to contain 0."""
-    return float(np.exp(min(centre - reach, 0.0))), float(np.exp(max(centre + reach, 0.0)))
+def _factors(centre: float, half_width: float) -> tuple[float, float]:
+    """Return the factors at the ends of an interval of logarithms, ``centre +- half_width``, widened to contain 0."""
+    return float(np.exp(min(centre - half_width, 0.0))), float(np.exp(max(centre + half_width, 0.0)))
 
 
 @cache
@@ -273,8 +274,7 @@ def uncertainties() -> Mapping[str, Uncertainty]:
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
     """Return the uncertainty of the first of several bases that has measurements; raise ``KeyError`` without any."""
-    table = uncertainties()
     for basis in bases:
-        if basis in table:
-            return table[basis]
+        if basis in uncertainties():
+            return uncertainties()[basis]
     raise KeyError(bases[-1])

@@ -15,9 +15,10 @@ import numpy as np
 
 from syncline.analysis import time_to_target_s
 from syncline.costmodel import Call, Network
-from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, timed_computing_uncertainty
+from syncline.costmodel.bases import TIMED_STEPS, communication_uncertainty, computing_uncertainty
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.measure.recording.record import Loss, MessageAwaited, MessageSent, RankRecord, Started, Stepped
 from syncline.measure.replaying.replay import MeasuredComputing, Replayed, host_behaviour, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
@@ -299,7 +300,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     """Replay a record on a network, also at the bounds of computing and of communication and without changes."""
     replayed, clock = replay_and_time(record, network, question)
     if isinstance(question.hardware, MeasuredComputing):
-        computing = timed_computing_uncertainty()
+        computing = uncertainties()[TIMED_STEPS]
     else:
         computing = computing_uncertainty(question.hardware, width=None)  # a record does not tell the model's width
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communication_uncertainty, timed_computing_uncertainty
+from syncline.costmodel.bases import TIMED_STEPS, communication_uncertainty
+from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text, combined_bounds
 from syncline.sim import Clock
 from syncline.specs import Training
@@ -28,7 +29,7 @@ def clock_bounds(
         retime: function that times the training again, with factors on the seconds of computing and communication.
         measured: whether the seconds of computing were measured on this machine.
     """
-    computing = timed_computing_uncertainty() if measured else spec.compute.uncertainty()
+    computing = uncertainties()[TIMED_STEPS] if measured else spec.compute.uncertainty()
     communication = communication_uncertainty(network, spec.algorithm_on(network))
     step_times_s = []
     for factors in at_bounds(computing, communication):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.costmodel.measured_clusters import PIECES, p3_s
+from syncline.costmodel.measured_clusters import CALLS_BY_TEST, p3_s
 from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
 
@@ -23,7 +23,7 @@ def test_more_bytes_delays_and_narrower_links_take_longer(backend: str, kind: st
     assert seconds(delay_s=0.0) <= seconds()
 
 
-@pytest.mark.parametrize("kind", PIECES)
+@pytest.mark.parametrize("kind", CALLS_BY_TEST)
 def test_pieces_take_at_least_their_bytes(kind: str) -> None:
     shares = {"all_reduce": 1.5, "reduce+broadcast": 2.0, "all_to_all+all_gather": 1.5}
     seconds = float(p3_s(kind, "nccl", 4, 256 * MIB, 1e-3, 125e6, pieces=True))

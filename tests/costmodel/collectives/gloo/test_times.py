@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, NoClosedForm, collective_s, wire_bytes
 from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s, segments, slowest_tree_paths, window_s
-from syncline.costmodel.link_fit import TimedCall, errors, fit_costs
+from syncline.costmodel.link_fit import TimedCall, fit_costs, gloo_errors
 from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, needs_reference
@@ -147,7 +147,7 @@ def test_a_fit_finds_the_costs_in_spite_of_outliers():
     assert found.message_s == pytest.approx(2e-4, rel=0.02)
     assert dict(found.call_s) == pytest.approx(dict(costs.call_s), rel=0.02)
     assert dict(found.byte_s) == pytest.approx(dict(costs.byte_s), abs=2e-11)
-    assert np.median(np.abs(errors(points, found))) < 1e-3
+    assert np.median(np.abs(gloo_errors(points, found))) < 1e-3
 
 
 def sweep() -> dict[tuple[float, float], list[TimedCall]]:
@@ -171,9 +171,9 @@ def test_costs_learned_at_one_setting_predict_the_others():
     others = [point for points in settings.values() for point in points]
     assert len(others) > 200 and {point.workers for point in others} == {2, 4}
     for kind in {point.kind for point in others}:
-        off = np.abs(errors([point for point in others if point.kind == kind], learned))
+        off = np.abs(gloo_errors([point for point in others if point.kind == kind], learned))
         assert np.median(off) <= 0.012 and np.percentile(off, 90) <= 0.05, kind
-    off = np.abs(errors(others, learned))
+    off = np.abs(gloo_errors(others, learned))
     assert np.median(off) <= 0.008 and np.percentile(off, 90) <= 0.03
     # The preset is this fit, in round numbers.
     assert SHAPED.message_s == pytest.approx(learned.message_s, rel=0.02)
@@ -188,7 +188,7 @@ def test_costs_learned_at_one_setting_predict_the_others():
 def test_fixed_latency_and_bandwidth_tell_the_forms_apart():
     """Without any fit the real forms are several times nearer than the textbook's."""
     points = [point for of in sweep().values() for point in of]
-    off = np.median(np.abs(errors(points)))
+    off = np.median(np.abs(gloo_errors(points)))
     textbook = [
         float(collective_s(point.kind, point.workers, point.nbytes, point.link)) / point.seconds - 1 for point in points
     ]
