@@ -125,7 +125,7 @@ def gloo_s(
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
-    form, gloo_link = GLOO_ALGORITHMS[kind].form, replace(link, tcp=costs.connection)
+    form, gloo_link = GLOO_ALGORITHMS[kind].form, replace(link, tcp=costs.connection)  # gloo has its own connections
     form_s = form(np.asarray(workers), np.asarray(nbytes, dtype=np.float64), _alpha_s(link, costs), gloo_link)
     seconds = form_s + costs.software_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
@@ -227,7 +227,7 @@ def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, li
     """Return the seconds of gloo's gather, whose messages share the root's link."""
     receiving_s = (workers - 1) * nbytes / link.down_bytes_per_s
     sending_s = nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link))
-    return 2 * alpha_s + np.maximum(receiving_s, sending_s)
+    return 2 * alpha_s + np.maximum(receiving_s, sending_s)  # the root's notice travels, then the message
 
 
 def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:

@@ -187,8 +187,8 @@ def default_algorithm(kind: str, network: Network | Topology) -> str:
 
 
 def link_of_all(network: Network | Topology, workers: int) -> Any:
-    """Return an object with the ``measured`` times of all workers: a link, or a network of equal ones; None without."""
-    # A network of levels has them if its workers are in one node.
+    """Return the link that every worker has to all others, or None if links differ."""
+    # A star or a topology of some workers stands for its link, whose ``measured`` times it has.
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 

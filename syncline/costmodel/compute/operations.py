@@ -134,11 +134,6 @@ class Seconds(NamedTuple):
     device_s: float
     launch_s: float
 
-    @property
-    def total_s(self) -> float:
-        """Return the seconds until all kernels have run: the host launches kernels while earlier ones run."""
-        return max(self.device_s, self.launch_s)
-
 
 def operations_s(
     operations: Iterable[Operation], gpu: Hardware, attention: str = "flash", eager: bool = False

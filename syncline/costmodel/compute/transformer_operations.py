@@ -288,7 +288,7 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
         if is_exchanged:  # a worker's own tokens sorted by expert, and added up again
             operations.append(memory(received_bytes / sharers, 2))
-        # Each kernel on scores, such as softmax, reads two numbers of each and writes one.
+        # Each kernel on the scores, such as softmax, passes their bytes three times.
         operations += [memory(received_bytes, moves), memory(3 * score_bytes, score_kernels)]
     hidden_bytes = w * tokens_per_expert * experts * model.expert_width / sharers
     activation = _activation_passes(model.gated, hidden_bytes, software.compiled)
@@ -374,7 +374,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     table_bytes = w * vocabulary * model.width
     # The embedding copies rows of its table; the norm is split by tokens, and passes the bytes of those of layers.
     passes = Passes([memory(2 * width_bytes), memory(2 * width_bytes / share.tensor)], [])
-    if software.adapters is None:  # the embedding has a gradient: a table that is filled, and rows that are added to it
+    if software.adapters is None:  # the embedding has a gradient
         passes.backward.append(memory(width_bytes + 2 * table_bytes, 2))
     passes.backward.append(memory(5 * width_bytes / share.tensor))
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)

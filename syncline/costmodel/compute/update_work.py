@@ -111,7 +111,7 @@ class UpdateWork:
     def flops(self, renewal_period: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
         """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
 
-        Messages are not counted: packing them takes elementwise operations, which count as free.
+        Messages are not counted.
 
         Args:
             renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.

@@ -85,7 +85,7 @@ def p3_nccl_link(
         chain_latencies=constants.chain_latencies,
         stored_part=constants.stored_part,
     )
-    unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency  # which the link multiplies again
+    unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency  # the link multiplies it again
     return Link(
         constants.nccl_delay_s if delay_s is None else delay_s,
         unshaped_bytes_per_s if bytes_per_s is None else bytes_per_s,

@@ -227,12 +227,12 @@ def _charles() -> list[LossFit]:
         ),
     ]  # fmt: skip
     for replicas, law in CHARLES_BY_REPLICAS.items():
-        errors = _uncertainty_of_new_sizes([row for row in losses if row.replicas == replicas], ["parameters"], label)
+        losses_at_count = [row for row in losses if row.replicas == replicas]
         fits.append(LossFit(
             f"diloco-{replicas}", ("diloco",), family, law,
             seen_ranges=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
-            within=errors, data=_C4, source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts,
-            best_batch=DILOCO_BATCH,
+            within=_uncertainty_of_new_sizes(losses_at_count, ["parameters"], label), data=_C4,
+            source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts, best_batch=DILOCO_BATCH,
         ))  # fmt: skip
     return fits
 

@@ -107,8 +107,8 @@ def test_a_format_or_attention_that_the_gpu_lacks_is_refused() -> None:
 def test_the_host_limits_many_small_kernels() -> None:
     small = [memory(100.0)] * 50
     times = operations_s(small, H100, eager=True)
-    assert times.total_s == times.launch_s == pytest.approx(50 * H100.kernels.eager_s)
-    assert operations_s([product(8192, 8192, 8192, "bf16", 2)], H100).total_s > 1e-3
+    assert times.device_s < times.launch_s == pytest.approx(50 * H100.kernels.eager_s)
+    assert operations_s([product(8192, 8192, 8192, "bf16", 2)], H100).device_s > 1e-3
 
 
 def test_recomputation_is_the_forward_pass_again() -> None:
