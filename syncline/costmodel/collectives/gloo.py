@@ -294,7 +294,6 @@ GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
 }
 """The algorithm of gloo for each collective."""
 
-
 PACKET_HEADER_BYTES = 52
 """Header bytes of a packet: IP 20, TCP 20, time stamps 12."""
 

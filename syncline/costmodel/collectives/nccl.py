@@ -250,7 +250,6 @@ NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
 NCCL_KINDS = tuple(NCCL_ALGORITHMS)
 """The collectives that NCCL carries over sockets."""
 
-
 PROTOCOLS = ("LL", "LL128", "Simple")
 """NCCL's protocols, in the order of the numbers below. Source of the numbers: src/graph/tuning.cc of NCCL 2.30."""
 

@@ -67,7 +67,6 @@ PLACED: dict[str, dict[str, PlacedAlgorithm]] = {
 }
 """The algorithms by collective and name."""
 
-
 Owners: TypeAlias = Literal["workers", "places", "server"]
 """Owners of the parts of a direct exchange: all workers, a worker in each place, or one worker."""
 
@@ -80,7 +79,6 @@ class DirectAlgorithm(NamedTuple):
 
 DIRECT = "direct"
 """The name of the all-reduce by direct exchange."""
-
 
 DIRECT_ALGORITHMS = {
     DIRECT: DirectAlgorithm(),

@@ -96,7 +96,6 @@ PAT_KINDS = ("all_gather", "reduce_scatter")
 PAT_BASE_US, PAT_LEVEL_PART, PAT_WORKER_US, PAT_PART = 8.0, 1 / 3.5, 2.8, 0.75
 """Latency of PAT, part of a step's latency per level, latency per worker, and part of the rate, in NCCL 2.27."""
 
-
 TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),

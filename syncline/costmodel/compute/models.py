@@ -206,7 +206,6 @@ PUBLIC = (
 )  # fmt: skip
 """Public models in the order of their families."""
 
-
 # Rotary positions (section 4) and norms without parameters. A vocabulary of 50,304 (GPT-2's 50,257 up to a multiple of
 # 64) with an untied head gives the paper's 619 MiB and 1,545 MiB of fp32 (printed as MB); no choice that we found gives
 # its total of 216,044 GB at 1.3B.

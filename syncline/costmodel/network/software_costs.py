@@ -41,7 +41,6 @@ GLOO = {
 }
 """The algorithm that gloo runs for each collective, at every size."""
 
-
 Calls: TypeAlias = tuple[tuple[int, float], ...]
 """Costs of a call, as pairs of a number of workers and seconds."""
 

@@ -122,7 +122,6 @@ class Scope:
 ANYTHING = Scope()
 """The scope of a basis whose measurements do not limit it."""
 
-
 COVERED = 0.9
 """Fraction of measurements that is expected between the bounds."""
 

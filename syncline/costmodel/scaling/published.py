@@ -35,7 +35,6 @@ from syncline.errors import SpecError, one_of
 SEQUENCE = 2048
 """Tokens of a sequence in the paper."""
 
-
 DDP_BATCH = PowerLaw(0.22592 * SEQUENCE, {"parameters": 0.281})
 """Best batch of data parallelism in tokens; Table 9."""
 
@@ -115,7 +114,6 @@ CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
 DOUILLARD = "A. Douillard et al., Streaming DiLoCo (arXiv 2501.18512, 2025)"
 HOFFMANN = "J. Hoffmann et al., Training Compute-Optimal Large Language Models (arXiv 2203.15556, 2022)"
 BESIROGLU = "T. Besiroglu et al., Chinchilla Scaling: A replication attempt (arXiv 2404.10102, 2024)"
-
 
 _C4 = "C4, evaluation loss in nats per token, 32,768 tokens in the vocabulary"
 _TUNED = (
