@@ -50,12 +50,7 @@ class Fit(NamedTuple):
 
 
 def relative_fit(
-    predict: Predict,
-    measured: ArrayLike,
-    starts: ArrayLike,
-    *,
-    upper: ArrayLike = np.inf,
-    scale: float = 0.01,
+    predict: Predict, measured: ArrayLike, starts: ArrayLike, *, upper: ArrayLike = np.inf, scale: float = 0.01
 ) -> Fit:
     """Return the fit of constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
 

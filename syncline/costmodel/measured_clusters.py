@@ -175,15 +175,7 @@ class L40sStep:
     mean_s: float
 
 
-def l40s_step(
-    algorithm: str,
-    params: float,
-    batch: float,
-    seq: float,
-    steps: int,
-    syncs: int,
-    link: Link,
-) -> L40sStep:
+def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: int, syncs: int, link: Link) -> L40sStep:
     """Return the predicted seconds of a training's steps on four g6e.2xlarge machines with an L40S each.
 
     Args:
