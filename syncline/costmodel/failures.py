@@ -193,8 +193,7 @@ def expected_wall_s(
         down_s: D, seconds from a failure to the beginning of the restart.
 
     Sources: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Gener.
-    Comput. Syst. 22 (2006), its exact formula; with D: Bougeret et al., Checkpointing strategies for parallel jobs
-    (2011).
+    Comput. Syst. 22 (2006), exact formula; with D: Bougeret et al., Checkpointing strategies for parallel jobs (2011).
 
     >>> round(expected_wall_s(3600, 600, 60, 0, 1e12))
     3960
@@ -300,8 +299,7 @@ def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
     """Return the mean seconds from a failure until all machines work again, if others fail during the repair.
 
     Each failure begins a repair of D seconds, so that all machines work again after D seconds without a failure. With a
-    mean time M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server for each
-    machine.
+    mean time M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server per machine.
 
     >>> round(until_all_work_s(3600.0, 1e9)), round(until_all_work_s(3600.0, 3600.0))
     (3600, 6186)
@@ -328,8 +326,7 @@ class FaultTolerantGroup:
         copy_mtbf_s: m, mean seconds between failures of one copy.
         any_mtbf_s: M, mean seconds between failures of any copy, after which the remaining copies regroup.
         all_mtbf_s: mean seconds between failures of all copies at once.
-        step_s: t, seconds of a step; a failure costs the remaining copies half a step, and a returning copy waits for
-            half a step.
+        step_s: t, seconds of a step; a failure costs the other copies half a step, and a returning copy waits for half.
         pause_s: E, seconds of all pauses per failure: detection, and regrouping after the failure and after the return.
         restart_s: R, seconds in which a copy starts and loads, and may fail again.
         down_s: D, seconds from a failure to the beginning of the restart.
@@ -395,8 +392,7 @@ def _completed_fraction(length: float) -> float:
 def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> float:
     """Return the seconds in which a returning copy of a model fetches its state from the next copy.
 
-    Each of the w workers of a copy fetches S / w bytes, all at once. If there is only one copy, one worker fetches
-    S / w bytes.
+    Each of the w workers of a copy fetches S / w bytes, all at once; of an only copy one worker does.
 
     Args:
         network: network that joins the workers.

@@ -229,8 +229,7 @@ def predicted_s(
 ) -> FloatOrArray:
     """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
 
-    The library is ``gloo``, or ``textbook`` for each collective's first algorithm, and for messages that do not wait
-    for a notice of the receiver.
+    The library is ``gloo``, or ``textbook``: each collective's first algorithm, and messages that wait for no notice.
     """
     if library != "gloo":
         return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)

@@ -26,8 +26,7 @@ class Prices:
         reserved: number of reserved accelerators; a training uses them first, then on-demand ones.
         egress_gb: price of 10^9 bytes that leave a site.
         energy_kwh: price of a kWh of electricity, for owned accelerators.
-        power_w: power of a computing accelerator with its share of the machine, in watts; None means the hardware's
-            board power.
+        power_w: watts of a computing accelerator with its share of the machine; None means the board's power.
         idle_power_w: power of a waiting accelerator, in watts; None if unknown.
         pue: power usage effectiveness, the power of the site over that of its machines; at least 1.
         carbon_kg_per_kwh: carbon intensity of the electricity, in kg of CO2 equivalent.

@@ -80,8 +80,7 @@ from syncline.errors import SpecError, one_of
 Rule = Literal["eager", "rendezvous"]
 """The start rule of messages.
 
-An ``eager`` message starts once its sender holds it and the ports are free; a ``rendezvous`` message starts once both
-ends have reached it.
+An ``eager`` message starts once its sender holds it and the ports are free, a ``rendezvous`` once both ends reach it.
 """
 
 
@@ -120,12 +119,10 @@ def collective_s(
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
         algorithm: one of ``TABLE[kind]``; None for the network's `default_algorithm`.
         rule: the start rule of messages.
-        group: for a hierarchical algorithm on a link, the number of workers in a node, or the sizes of all levels but
-            the outermost.
+        group: for a hierarchical algorithm on a link, the workers of a node, or the sizes of all levels but the last.
 
     Raises:
-        SpecError: an unknown collective or algorithm, no worker, a negative size, a hierarchical algorithm without
-            nodes.
+        SpecError: an unknown collective or algorithm, no worker, a negative size, or a hierarchy without nodes.
         NoClosedForm: a flat algorithm on nodes, or an algorithm that loads half-duplex links unevenly.
 
     >>> from syncline.costmodel import NETWORKS

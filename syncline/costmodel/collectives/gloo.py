@@ -53,8 +53,7 @@ docs/validation.md compares it with measurements.
 with 52 bytes of IP, TCP and time stamps in front of every segment and acknowledgement. Each notice is a separate
 segment. The data that the receiver's notice requests acknowledge this notice.
 
-Source: pytorch/gloo, gloo/transport/tcp/pair.cc and pair.h; RFC 1122, section 4.2.3.2 (every second segment); RFC 7323
-(time stamps).
+Source: pytorch/gloo, gloo/transport/tcp/pair.cc, pair.h; RFC 1122, 4.2.3.2 (every second segment); RFC 7323 (stamps).
 """
 
 from __future__ import annotations
@@ -164,8 +163,7 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
 def segments(workers: IntOrArray, nbytes: FloatOrArray) -> tuple[IntOrArray, FloatOrArray]:
     """Return the number of segments into which gloo cuts the tensor of an all-reduce, k P, and the bytes of a segment.
 
-    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of the number P of workers. A segment has a whole
-    number of fp32 elements.
+    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of P, the workers. A segment has whole fp32 elements.
     """
     num_segments = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
     num_segments = np.ceil(num_segments / workers) * workers
@@ -178,8 +176,7 @@ def window_s(
 ) -> FloatOrArray:
     """Return W, the seconds of K messages through one hop of a gloo ring, with two messages posted ahead.
 
-    ``W = 2 alpha + 2x + (K/2 - 1) y`` if K is even, ``2 alpha + x + (K - 1)/2 y`` if K is odd; y is the time of a pair
-    of messages.
+    ``W = 2 alpha + 2x + (K/2 - 1) y`` for even K, ``2 alpha + x + (K - 1)/2 y`` for odd K; y is the time of a pair.
 
     Args:
         messages: K, number of messages.
@@ -267,8 +264,7 @@ def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
 
     Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once. The
     children of a parent share its link, so n bytes for each of them count, whatever the order of the parents: the
-    numbers are sorted, so that equal paths are returned once. A path takes a latency for the first notice and one for
-    each parent.
+    numbers are sorted, so that equal paths are returned once. A path takes a latency for its notice and each parent.
     """
     paths: dict[int, tuple[int, ...]] = {0: ()}  # from the root to each worker
     leaf_paths = set()

@@ -116,8 +116,7 @@ class Peers(NamedTuple):
         size: number of workers in the group, or an array of such numbers.
         link: the link of each worker while all workers of the units send and receive.
         leader_link: the link of each worker while only the first worker of each unit sends and receives.
-        is_shared_half_duplex: whether ``link`` is a shared half-duplex link, whose rate is right only if all workers
-            send and receive.
+        is_shared_half_duplex: whether ``link`` is shared and half-duplex: its rate is right if all send and receive.
     """
 
     size: IntOrArray
@@ -264,8 +263,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
     Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
     all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
-    groups, which send at once even if one member of each group sends, so that a level's ``leader_link`` is its
-    ``link``.
+    groups, which send at once even if one member of each group sends: a level's ``leader_link`` is its ``link``.
 
     Args:
         network: network of nodes, sites or levels.

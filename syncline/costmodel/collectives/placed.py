@@ -38,8 +38,7 @@ The many messages cost their sender nothing beside o, which counts once, so that
 on equal links no policy chooses ``direct``, and none chooses a server. On a network with the costs of hivemind
 (`HivemindCosts`) ``direct`` is the default, and contains them. Where lines differ, lockstep or events tell the time.
 
-Source: M. Ryabinin, E. Gorbunov, V. Plokhotnyuk, G. Pekhimenko, "Moshpit SGD" (2021), the butterfly of hivemind;
-ASTRA-sim's ``direct``.
+Source: M. Ryabinin et al., "Moshpit SGD" (2021), the butterfly of hivemind; ASTRA-sim's ``direct``.
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     """Return the name of the algorithm that carries a collective, which a policy may choose.
 
     Args:
-        name: an algorithm, a policy, or None for the network's `default_algorithm`. An algorithm of another collective
-            means this collective's first.
+        name: an algorithm, a policy, or None for the network's default. That of another collective means the first.
         kind: one of ``COLLECTIVES``.
         workers: number of workers.
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
@@ -230,8 +229,7 @@ def nccl_estimates_s(
     Args:
         workers: number of workers, at least 2.
         nbytes: bytes of the collective.
-        network: a link, whose fields may be arrays, or nodes. The bandwidth of any other network counts as infinite,
-            so that only the latencies count.
+        network: a link, whose fields may be arrays, or nodes. Of other networks only latencies count, not bandwidths.
         kind: ``all_reduce``, or one of `PAT_KINDS` among nodes of one GPU each.
     """
     nodes, fabric, bus_rate = _nccl_view(network, workers)

@@ -1,8 +1,7 @@
 """Times and algorithms of collectives in many settings at once: numbers of workers, bytes, links, groups of workers.
 
 `collective_s` prices a single algorithm on arrays. In this module a policy may choose another algorithm in each
-setting, and the caller may pass a function that times the settings without a closed form, for example by simulating
-them.
+setting, and the caller may pass a function that times the settings without a closed form, for example by simulation.
 """
 
 from __future__ import annotations
@@ -306,8 +305,7 @@ def _group_price(
 ) -> CollectivePrices:
     """Return the price of a collective that all groups of workers call at once on a network of levels.
 
-    ``group`` has the ranks of the first group among all ``workers``; the other arguments are those of
-    `collective_prices`.
+    ``group`` has the ranks of the first group of all ``workers``; other arguments are those of `collective_prices`.
 
     Raises:
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.

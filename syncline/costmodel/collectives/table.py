@@ -195,8 +195,7 @@ def link_of_all(network: Network | Topology, workers: int) -> Any:
 def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | None:
     """Return the nodes of GPUs with NVLink in which the workers of a network are, or None if they have no NVLink.
 
-    If the network is a topology of some of its workers, these share the network cards of their nodes with groups of
-    workers of the same spacing.
+    Workers of a topology of some workers share the network cards of their nodes with groups of the same spacing.
     """
     members = getattr(network, "members", None)  # of a topology of some workers, which has the whole network as well
     whole_network: Any = network if members is None else getattr(network, "whole", None)

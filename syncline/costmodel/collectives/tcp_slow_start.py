@@ -94,8 +94,7 @@ def collective_opening_s(
 ) -> FloatOrArray:
     """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``; all numbers broadcast.
 
-    The arguments are those of `collective_s`, with the link of every worker, and ``idle_s``, the seconds since the end
-    of the last collective.
+    The arguments are those of `collective_s`, with the link of every worker, and the seconds since the last collective.
     """
     if link.tcp is None:
         return 0.0

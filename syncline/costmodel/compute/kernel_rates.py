@@ -215,8 +215,7 @@ class UpdateRates:
         """Return the seconds of a matrix decomposition, or of a choice of the largest numbers, on the device.
 
         Args:
-            kind: ``qr``; ``cholesky``, where an optimised implementation takes the faster of both; ``eigh``; or
-                ``largest``.
+            kind: ``qr``; ``cholesky``, for which an implementation takes the faster of both; ``eigh``; or ``largest``.
             shape: see `syncline.costmodel.compute.operations.Operation`.
             flops: FLOPs of the decomposition.
 

@@ -18,8 +18,7 @@ LARGEST = 10**9
 """Upper bound of any size; products of larger sizes overflow the integers of arrays."""
 
 MOST_TENSORS = 200_000
-"""Upper bound of a model's number of tensors; the largest trained models have a quarter of it, and listing more tensors
-takes seconds."""
+"""Upper bound of a model's number of tensors, as a list takes seconds; the largest models have a quarter of it."""
 
 NamedMatrix = tuple[str, tuple[int, int], str]
 """Name of a matrix, its (outputs, inputs), and the entry of `BIASES` that decides whether it has a bias."""
@@ -59,8 +58,7 @@ class ModelShape:
         experts: E; 1 means an MLP without a router.
         experts_per_token: number of experts that process a token.
         expert_hidden: hidden width of an expert; None means f.
-        shared_experts: number of further experts that process every token; they are one MLP that is as many times wider
-            than an expert.
+        shared_experts: number of further experts that process every token, as one MLP that is as many times as wide.
         dense_layers: number of first layers that have one MLP of hidden width f in place of experts.
         key_rank: r of latent attention, where keys and values are computed from r numbers of a token, which pass a
             norm, and from ``rotary_width`` numbers that all heads share. None means ordinary attention.

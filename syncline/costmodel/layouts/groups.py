@@ -1,8 +1,7 @@
 """Traffic of all groups of a layout at once: seconds of messages, bytes that leave the units of a level, or sites.
 
 A *group* is a set of workers that call a collective among themselves, given by the ranks of the first group; all groups
-of the same pattern communicate at once. `syncline.costmodel.collectives.prices.collective_prices` has the seconds of
-their collectives.
+of the same pattern communicate at once. `syncline.costmodel.collectives.prices.collective_prices` has their seconds.
 
 A network has *levels* (nodes, racks, sites), and a *unit* is one node, rack or site. A group of G members with n
 payload bytes each has k units of a level inside one unit of the next level. These bytes of the group leave the units
@@ -72,8 +71,7 @@ def slowest_message_s(
 ) -> FloatOrArray:
     """Return the seconds of the slowest of several messages that are sent at once.
 
-    A message takes ``latency + overhead + n / rate``. Its rate is the least over the channels of its path, of each of
-    which it gets an equal part.
+    A message takes ``latency + overhead + n / rate``, the least rate of its path's channels, which messages share.
 
     Args:
         workers: P, number of workers.
@@ -98,8 +96,7 @@ def slowest_message_s(
 def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers in a unit of each level of a network, such as a node, up to the whole network.
 
-    On a network with one link per worker, each worker is a unit and the only level has all P workers. None if the units
-    of a level differ in size.
+    With one link per worker, each is a unit and the only level has all P. None if a level's units differ in size.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> capacities(NETWORKS["two-sites"].network, 8), capacities(NETWORKS["wan"].network, 3)

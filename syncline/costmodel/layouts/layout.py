@@ -362,8 +362,7 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
     """Return the position on a network of each rank of D replicas of K stages by a placement rule, ``(D K w,)``.
 
-    Rank (r K + k) w + i is worker i of stage k of replica r. Neighbouring positions get the stages of a replica, or the
-    replicas of a stage.
+    Rank (r K + k) w + i is worker i of stage k of replica r. Neighbours are a replica's stages, or a stage's replicas.
 
     Args:
         rule: ``stages-inside`` or ``replicas-inside``.

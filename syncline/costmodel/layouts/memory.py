@@ -209,8 +209,7 @@ def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
     """Return the least seconds of an optimizer's update, which reads all numbers once and writes weights and states.
 
     The seconds are ``(gradients + 2 (weights + optimizer state + error feedback)) / bandwidth`` of the memory. Only
-    fused optimizers approach them. Step times do not add them, because measured seconds include the update, and an mfu
-    counts all time of a step.
+    fused optimizers approach them. Step times do not add them: measured seconds and an mfu include the update.
 
     >>> from syncline.costmodel.compute.hardware import HARDWARE
     >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), HARDWARE["a100"]), 1)  # 28 GB
@@ -462,8 +461,7 @@ def worker_activation_bytes(
     Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
     ``s b h (34 + 5 a s / h) / t``). A stage with j stages behind it has ``min(M, j + 1)`` micro-batches in flight, with
     v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
-    pass; of recomputed layers, all those of one checkpoint are. Of offloaded layers two are in the device's memory: one
-    that computes, and one that moves.
+    pass; of recomputed layers, all those of one checkpoint are. Of offloaded ones, one computes there, and one moves.
 
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.

@@ -48,8 +48,7 @@ def pipeline_s(
         stages: K, number of stages.
         microbatches: M, number of micro-batches; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
         forward_s: F, seconds of a forward pass per stage and micro-batch.
-        backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
-            W <= B <= F + W.
+        backward_s: B, seconds of a backward pass; for ``zb-h1`` only of the inputs' gradient, with W <= B <= F + W.
         weight_s: W, seconds for the gradient of the weights with ``zb-h1``; other schedules include it in B.
         chunks: v, chunks per stage; 1 for all schedules but ``interleaved``.
 
@@ -169,8 +168,7 @@ def gpipe_s(
         K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
 
     where [X < m] is 1 on a busy line, else 0. On a busy line d messages travel with the message before them
-    (`messages_ahead` of NCCL's costs). The backward direction begins when the forward direction ends. All numbers
-    broadcast.
+    (`messages_ahead` of NCCL's costs). The backward direction begins when the forward one ends. All numbers broadcast.
 
     Args:
         stages: K, number of stages.

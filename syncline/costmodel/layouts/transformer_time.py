@@ -42,8 +42,7 @@ WORD_BYTES = 2
 """Bytes of a weight, gradient or activation as the model computes and sends it: fp16 or bf16."""
 
 SCORE_BYTES, SPLIT_BYTES, WHOLE_BYTES = 13, 20, 22
-"""Bytes through memory in a forward pass: per attention score; per activation that tensor parallelism splits; per other
-activation."""
+"""Bytes through memory in a forward pass: per score; per activation that tensor parallelism splits; per other one."""
 
 UPDATE_BYTES = 28
 """Bytes through memory per parameter in Adam's update.

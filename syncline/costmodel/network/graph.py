@@ -40,8 +40,7 @@ class Graph(CostsOfLinks):
 
     The overhead of a message is that of the first link, which is the sender's. The route is the one in ``routes``, else
     the route of least latency, then of fewest links, then of the first names in order. Nodes forward at once
-    (cut-through) and are never the bottleneck. A host lies on the routes of others only if ``forwards`` or a route of
-    ``routes`` names the host.
+    (cut-through) and are never the bottleneck. A host is on others' routes only if ``forwards`` or ``routes`` name it.
 
     Args:
         hosts: nodes of the workers, in the order of the ranks.
@@ -141,8 +140,7 @@ class _Step(NamedTuple):
 class Routed(NetworkTopology):
     """The topology of the first hosts of a graph, in which each message follows a route of edges.
 
-    A full-duplex edge has two channels, there and back; a directed or half-duplex edge has one. The channels follow the
-    order of the edges.
+    A full-duplex edge has two channels, there and back; others have one. The channels follow the order of the edges.
 
     Args:
         network: the graph.

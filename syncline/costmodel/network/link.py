@@ -50,8 +50,7 @@ class Link:
             contains the limit of open windows. None: no windows, as with RDMA and NVLink.
         fabric: kind of the link's hardware; only the policy ``nccl`` uses it.
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
-        nvlink: NCCL's constants if the link is NVLink inside a node; the policies ``auto`` and ``nccl`` then use NCCL's
-            algorithms among GPUs with NVLink.
+        nvlink: NCCL's constants of NVLink inside a node, whose algorithms the policies ``auto`` and ``nccl`` then use.
         sharp: whether the network's switches sum tensors, as SHARP does; NCCL uses them between nodes with NVLink.
         bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 

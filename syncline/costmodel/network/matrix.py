@@ -170,8 +170,7 @@ class MatrixTopology(ByValue, NetworkTopology):
     def _line_classes(self) -> Ints:
         """Return the class of each line, ``(S, S)``: lines from a place with equal latency and rate have equal classes.
 
-        With a rate per ``place`` the line inside a place is in a class of its own, because only messages between places
-        share a rate.
+        With a rate per ``place`` the line inside a place is in a class of its own, as it shares no place's rate.
         """
         latency_s, rate, _ = self._line_properties
         classes = np.zeros(rate.shape, dtype=np.int64)

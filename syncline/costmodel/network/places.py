@@ -41,8 +41,7 @@ class Places(NamedTuple):
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
-        server: rank of the worker with the widest narrowest line to and from the others; of equals, the one whose
-            longest delay is shortest.
+        server: rank of the worker with the widest narrowest line to and from others; of equals, with the least delay.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -342,8 +341,7 @@ def _ring_numbers(successor: Ints) -> Ints:
 def _improved_ring(order: Ints, rates: Floats, delays_s: Floats) -> Ints:
     """Return the ring after swaps of neighbouring stretches: the best swap each time, until no swap improves the ring.
 
-    A swap cuts the lines after positions i < j < k of the ring: the stretches from i + 1 to j and from j + 1 to k
-    change places.
+    A swap cuts the lines after positions i < j < k of the ring: the stretches i + 1 to j and j + 1 to k change places.
     """
     i, j, k = np.array(list(itertools.combinations(range(len(order)), 3))).T
     for _ in range(MOST_SWAPS):

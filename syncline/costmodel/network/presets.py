@@ -145,8 +145,7 @@ def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float |
 
     Args:
         bytes_per_s: rate of a token bucket; None: the bytes per second that NCCL gets of the unshaped card.
-        payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames. Unused without a
-            token bucket.
+        payload_bytes_per_s: payload of a flow at the rate of the bucket; by default computed from jumbo frames.
         name: name of the link.
     """
     # The link multiplies its line's rate with its efficiency, so that a payload is divided by the part of headers.

@@ -48,8 +48,7 @@ Calls: TypeAlias = tuple[tuple[int, float], ...]
 def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
     """Return c, the number of peers of the busiest of P workers in one of gloo's collectives.
 
-    c is P - 1 if messages are posted to all or have one root, ceil(log2 P) at the root of a tree, 2 in a ring (1 if
-    P = 2).
+    c is P - 1 if messages go to all or have one root, ceil(log2 P) at the root of a tree, 2 in a ring (1 if P = 2).
     """
     algorithm = GLOO[kind]
     if algorithm in ("gloo-posted", "gloo-reduce"):

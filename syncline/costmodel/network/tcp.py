@@ -164,8 +164,7 @@ class Tcp:
     ) -> FloatOrArray:
         """Return the seconds that a transfer takes after ``idle_s`` idle seconds beyond those with open windows.
 
-        An idle time of less than a retransmission timeout costs nothing. For the line's arguments see
-        `rate_bytes_per_s`.
+        Idling for less than a retransmission timeout costs nothing. For the line's arguments see `rate_bytes_per_s`.
 
         >>> tcp = Tcp(segment_bytes=8949)
         >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]

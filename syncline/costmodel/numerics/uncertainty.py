@@ -221,8 +221,7 @@ def _uncertainty_of_another_source(
 def _student_factor(num_values: int) -> float:
     """Return t, the quantile of Student's distribution in an interval from ``num_values`` values.
 
-    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a whose `_student_probability` is `COVERED`, found
-    by bisection.
+    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a with probability `COVERED`, found by bisection.
     """
     degrees, low, high = num_values - 1, 0.0, math.pi / 2
     angle = (low + high) / 2

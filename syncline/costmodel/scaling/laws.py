@@ -92,8 +92,7 @@ class MeasuredLoss(NamedTuple):
         family: name of a set of comparable losses: those of one paper and data set.
         place: table of the paper.
         method: name of the method in this package.
-        parameters: parameters of the model; for Douillard et al. counted from the L layers of width d in their Table 2,
-            ``12 L d^2 + 32000 d``.
+        parameters: parameters of the model; of Douillard et al. ``12 L d^2 + 32000 d``, of layers by their Table 2.
         tokens: tokens of the training.
         replicas: replicas of the method; 1 for data parallelism.
         period: steps between two exchanges; 1 for data parallelism.
@@ -204,8 +203,7 @@ class LossFit:
         seen_ranges: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``,
             ``replicas``, ``period``, and ``batch_over_best``, the batch over the best one.
         within: uncertainty of predictions inside all these ranges.
-        drifts: error of the loss outside the range, by quantity. Outside the range of a quantity without a drift, a
-            prediction has no bounds.
+        drifts: error of the loss outside the range, by quantity; without one a prediction outside has no bounds.
         best_batch: law of the batch in tokens with the lowest loss; None if the paper did not tune batches.
         data: data set and definition of the loss.
         source: paper, with its table or equation, and the way in which the numbers were read.

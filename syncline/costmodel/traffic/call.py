@@ -148,8 +148,7 @@ def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
 class CallsByStep:
     """The collectives of a training, checked and sorted by step; ``calls_by_step[t]`` is the list of step t.
 
-    One list holds all calls beside an array of the index at which each step begins, because a training can have
-    millions of steps.
+    One list holds all calls beside an array of the index at which each of the (maybe millions of) steps begins.
 
     Args:
         calls: calls of all steps.

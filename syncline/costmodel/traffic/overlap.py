@@ -1,7 +1,6 @@
 """Overlap of communication with computing: gradient buckets, and the points of a step where calls start or are awaited.
 
-`syncline.costmodel.traffic.step_time` computes the waiting times in closed form, `syncline.sim.clocks.overlap`
-simulates them.
+`syncline.costmodel.traffic.step_time` computes the waiting times, `syncline.sim.clocks.overlap` simulates them.
 """
 
 from __future__ import annotations

@@ -91,8 +91,7 @@ def block_pairs_bytes(
 ) -> int:
     """Return the bytes of the k (index, value) pairs that top-k sends for each block of a tensor.
 
-    The side of a block is the largest divisor, up to ``chunk``, of the tensor's side. Other arguments and errors are
-    those of `pairs_bytes`.
+    A block's side is the largest divisor, up to ``chunk``, of the tensor's. Other arguments are those of `pairs_bytes`.
 
     >>> block_pairs_bytes((768, 64), 32, 64, 64, "fp32")  # twelve blocks
     4608

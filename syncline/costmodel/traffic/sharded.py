@@ -41,8 +41,7 @@ Sharding = Literal["none", "optimizer", "gradients", "full"]
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
 
 WeightMessages = Literal["prefetched", "gathers", "broadcasts"]
-"""How updated weights reach the workers: by gathers before each layer uses them, or after the update by gathers or
-broadcasts."""
+"""How updated weights reach workers: gathered before each layer's use, or gathered or broadcast after the update."""
 
 
 def sharded_exchanges(
@@ -66,8 +65,7 @@ def sharded_exchanges(
         units: buckets of the gradient of one micro-batch, see `gradient_buckets`; one collective carries a unit.
         micro_batches: B, number of micro-batches, one after another in a step.
         overlapped: whether collectives overlap with computing; otherwise all follow the computing.
-        update_exchanges: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``; not
-            used with ``full``.
+        update_exchanges: exchanges after the update that replace the gathers, except with ``full``, which ignores them.
 
     >>> half = [Bucket(0.5, 2 / 3), Bucket(0.5, 1.0)]
     >>> sent = sharded_exchanges(8.0, 8.0, 4, "full", half)
@@ -139,8 +137,7 @@ def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
     """Return the broadcasts after the update, one from each worker that updates tensors.
 
-    Tensors are assigned to workers as a whole: in the order of falling size, each goes to the worker with the fewest
-    elements so far.
+    Tensors are assigned as a whole: in the order of falling size, each to the worker with the fewest elements so far.
 
     Args:
         bytes_per_number: bytes of a weight.

@@ -5,8 +5,7 @@ seconds, it ends at
 
     done_k = max(ready_k, done_(k-1)) + cost_k.
 
-A worker that needs the result of collective k before it continues waits ``max(0, done_k - now)``. This waiting time is
-*exposed* communication.
+A worker that needs collective k before it continues waits ``max(0, done_k - now)``, *exposed* communication.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ class Worker:
 
     Args:
         compute_s: computing seconds of each step.
-        trigger_s: seconds of each step in which the worker decides whether to send, between its computing and the calls
-            at the end of the step.
+        trigger_s: seconds of each step between computing and calls in which the worker decides whether to send.
         idle_s: idle seconds of the network beyond which a longer idle time changes nothing.
         optimizer_s: seconds of the update in each step, after all waits of the step.
 
@@ -300,8 +298,7 @@ class StepTime:
 
     Args:
         compute_s: forward and backward pass of one worker, and its update unless ``optimizer_s`` counts the update.
-        communication_s: time for which calls occupy the network; calls that are unfinished at the end of the training
-            count up to the end.
+        communication_s: time for which calls occupy the network; unfinished ones count to the end of the training.
         encode_s: computing that encodes payloads into their wire format, and decodes them.
         trigger_s: computing that decides whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.

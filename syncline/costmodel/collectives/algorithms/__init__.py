@@ -39,8 +39,7 @@ the table has the mean. Each file describes the senders, receivers and sizes of 
 
 The double binary tree sends half of the data up and down each of two trees, without chunks: a worker receives all of a
 half before it forwards it. The efficient server gathers the n bytes of every worker along the scatter's tree, then
-broadcasts n bytes by a scatter and an all-gather. gloo's reduce-scatter is `all-reduce`: every worker receives the
-complete sum and keeps its part.
+broadcasts n bytes by a scatter and an all-gather. gloo's reduce-scatter is `all-reduce`, of which workers keep a part.
 
 On half-duplex links a transfer has the full bandwidth if workers only send or only receive in a round (trees, gather,
 naive server), and half of it if all workers do both. The other algorithms raise `NoClosedForm`: with a fold, or if

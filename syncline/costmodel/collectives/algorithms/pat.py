@@ -4,8 +4,7 @@ An all-gather has L = ceil(log2 P) rounds with distances d = 2^(L - 1), ..., 2, 
 modulo P the blocks that it holds and that i + d lacks: those of the workers i, i - 2d, i - 4d, ... that are at most
 P - 1 - d behind. So each block goes down a binomial tree from its worker, all P trees at once, and a message carries
 the blocks of several trees: ceil((P - d)/(2d)) of them. In recursive doubling the longest distance carries the most
-bytes; here it carries a single block, so that lines which only far messages pass carry less. A reduce-scatter is the
-all-gather in reverse.
+bytes; here it carries one block, so that lines of far messages carry less. A reduce-scatter reverses an all-gather.
 
 NCCL aggregates blocks as long as they fit into its buffers, and sends larger tensors in pieces; our rounds aggregate
 all. NCCL uses PAT among nodes of one GPU each (`syncline.costmodel.collectives.policies`).

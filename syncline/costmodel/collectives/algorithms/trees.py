@@ -137,8 +137,7 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
 
     The first tree is in order, and the left subtree of a range's root is full: it has 2^k - 1 workers, with 2^k the
     largest power of two that fits into the range. So every even worker is a leaf. The second tree is the first with
-    i - 1 for i, modulo P. So every odd worker but the last is an inner node in the first tree only, every even worker
-    in the second only.
+    i - 1 for i, modulo P. So odd workers but the last are inner nodes in the first tree only, even ones in the second.
     """
     first_tree: dict[int, int] = {}
     ranges = [(0, workers, -1)]  # start, length and parent of subtrees; the whole tree has no parent
