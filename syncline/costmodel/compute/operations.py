@@ -31,7 +31,7 @@ class Operation(NamedTuple):
             (eigenvectors); or ``largest``, the choice and the order of the largest numbers.
         shape: of a product ``(m, k) (k, n)`` the sizes ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)``; of
             attention ``(sequences, heads, queries, keys, head width)``; of QR decompositions the rows, the columns and
-            the number of matrices; of ``eigh`` the rows and that number; of ``largest`` the numbers; else empty.
+            the number of matrices; of ``eigh`` the rows and that number; of ``largest`` how many numbers; else empty.
         precision: number format of a product.
         nbytes: bytes that one kernel reads and writes.
         causal: whether attention masks half of the scores.

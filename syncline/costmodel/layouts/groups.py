@@ -71,7 +71,7 @@ def slowest_message_s(
 ) -> FloatOrArray:
     """Return the seconds of the slowest of several messages that are sent at once.
 
-    A message takes ``latency + overhead + n / rate``, the least rate of its path's channels, which messages share.
+    A message takes ``latency + overhead + n / rate`` with the least rate of its path's channels, each shared equally.
 
     Args:
         workers: P, number of workers.
