@@ -79,9 +79,9 @@ class Answer(NamedTuple):
     without: str = ""
 
 
-def _not_working(consequence: str, found: str = "none") -> Answer:
+def _not_working(consequence: str, state: str = "none") -> Answer:
     """Return the answer of a check whose part is missing, or does not work for all that needs it."""
-    return Answer(found, ok=False, without=consequence)
+    return Answer(state, ok=False, without=consequence)
 
 
 def findings() -> list[Finding]:
@@ -92,7 +92,7 @@ def findings() -> list[Finding]:
             try:
                 answer = check()
             except Exception as error:  # any error of another package or of the system
-                answer = _not_working(consequence="", found=f"is unknown ({error_text(error)})")
+                answer = _not_working(consequence="", state=f"is unknown ({error_text(error)})")
             if answer is not None:
                 results.append(Finding(group, name, answer.found, answer.ok, answer.without))
     return results
@@ -127,7 +127,7 @@ def _cores() -> Answer:
     if threads:
         text += f", OMP_NUM_THREADS={threads}"
     if usable == 1:
-        return _not_working("trainings run one after another, and launched processes take turns", found=text)
+        return _not_working("trainings run one after another, and launched processes take turns", state=text)
     return Answer(text)
 
 
@@ -150,7 +150,7 @@ def _folder() -> Answer:
     if has_locks:
         return Answer("can be written to, has locks")
     return _not_working(
-        "no file locks: two commands must not write the same name at the same time", found="can be written to"
+        "no file locks: two commands must not write the same name at the same time", state="can be written to"
     )
 
 
@@ -182,7 +182,7 @@ def _nccl() -> Answer:
     if not dist.is_available() or not dist.is_nccl_available():
         return _not_working("--backend nccl is refused (this torch is built without it)")
     if not torch.cuda.is_available():
-        return _not_working("--backend nccl is refused (no GPU)", found="built in")
+        return _not_working("--backend nccl is refused (no GPU)", state="built in")
     return Answer("there")
 
 

@@ -183,23 +183,23 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
         raise SpecError(f"{path}.{short_names.get(field, field)}", error.value, error.expected) from None
 
 
-def _model_of_reference(reference: str, found: Any, path: str) -> Model:
+def _model_of_reference(reference: str, target: Any, path: str) -> Model:
     """Return the model from what a registered name, or a reference such as ``module:name``, refers to.
 
     Args:
         reference: the name or reference, which also becomes the name of a model that has none.
-        found: a model; the name, file or description of a shape; or a function that returns a module or a shape.
+        target: a model; the name, file or description of a shape; or a function that returns a module or a shape.
         path: the field's name, for the error line.
     """
-    if isinstance(found, Model):
-        return replace(found, reference=reference) if isinstance(found, ModuleShape) else found
-    if isinstance(found, Mapping | str | Path) and not is_reference(found):  # a reference does not refer to another
-        if isinstance(found, Mapping) and "kind" not in found:
-            return model({"name": reference, **found}, path)
-        return model(found, path)
-    if not callable(found):
-        raise SpecError(path, reference, f"a model or a function that makes one, not {type(found).__name__}")
-    make = partial(call_function, found, reference, arguments={}, path=path, prefix=f"{path}.")
+    if isinstance(target, Model):
+        return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference does not refer to another
+        if isinstance(target, Mapping) and "kind" not in target:
+            return model({"name": reference, **target}, path)
+        return model(target, path)
+    if not callable(target):
+        raise SpecError(path, reference, f"a model or a function that makes one, not {type(target).__name__}")
+    make = partial(call_function, target, reference, arguments={}, path=path, prefix=f"{path}.")
     return _from_function(make, reference, path, reference=reference)
 
 

@@ -112,11 +112,11 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     return _hardware_of_reference(value, BY_NAME.get(name, path), path)
 
 
-def _hardware_of_reference(reference: str | dict[str, Any], found: Any, path: str) -> Hardware:
+def _hardware_of_reference(reference: str | dict[str, Any], target: Any, path: str) -> Hardware:
     """Return the hardware, or that of the fields, that a reference such as ``module:NAME`` refers to."""
-    if not isinstance(found, Hardware | Mapping):
-        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(found).__name__}")
-    return hardware(found, path)
+    if not isinstance(target, Hardware | Mapping):
+        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(target).__name__}")
+    return hardware(target, path)
 
 
 def hardware_fields(machine: Hardware) -> dict[str, Any] | str:

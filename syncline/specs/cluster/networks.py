@@ -135,20 +135,20 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _network_of_reference(reference: str | Mapping[str, Any], found: Any, path: str) -> Network:
+def _network_of_reference(reference: str | Mapping[str, Any], target: Any, path: str) -> Network:
     """Return the network from what a reference such as ``module:NAME`` refers to: a network or its description.
 
     The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
     """
-    if isinstance(found, Mapping | str | Path) and not is_reference(found):  # a reference does not refer to another
-        return network(found, path)
-    if not is_network(found):
-        missing_members = ", ".join(member for member in MEMBERS if not hasattr(found, member))
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference does not refer to another
+        return network(target, path)
+    if not is_network(target):
+        missing_members = ", ".join(member for member in MEMBERS if not hasattr(target, member))
         lacks = missing_members or "an instance of this class"  # a class has the members, but is no network
-        expected = f"a network: {', '.join(MEMBERS)} (this {type(found).__name__} lacks {lacks})"
+        expected = f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks})"
         raise SpecError(path, reference, f"{expected}, or a description of one")
-    found_network: Network = found
-    return found_network if isinstance(found, BUILT_IN) else ReferencedNetwork(found_network, reference)
+    target_network: Network = target
+    return target_network if isinstance(target, BUILT_IN) else ReferencedNetwork(target_network, reference)
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
