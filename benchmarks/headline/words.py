@@ -37,7 +37,7 @@ def short_words(finals: Finals) -> str:
         f"**The network decides which method is faster.** On the slow network (`wan`), Local Adam, which averages every 32 "
         f"steps, reaches a loss of {target:.2f} after {time('local-adam', 'wan')}, and DDP-Adam after "
         f"{time('ddp-adam', 'wan')}. On the fast one (`infiniband`), Local Adam needs {time('local-adam', 'infiniband')}, "
-        f"DDP-Adam {time('ddp-adam', 'infiniband')}, and {first} is first, after {time(first, 'infiniband')}. At the end of "
+        f"DDP-Adam {time('ddp-adam', 'infiniband')}, and `{first}` is first, after {time(first, 'infiniband')}. At the end of "
         f"the training, after equal numbers of steps, DDP-Adam has a loss of {end('ddp-adam')} and Local Adam of {end('local-adam')}."
     )
     return textwrap.fill(text, WIDTH, break_on_hyphens=False)
