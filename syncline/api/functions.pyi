@@ -98,7 +98,7 @@ def calibrate(
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
 
     With --from the file comes from logs instead: a network from nccl-tests or DeepSpeed's communication benchmarks, or
-    lines between places (kind: matrix) from iperf3, ping and tables of regions.
+    links between places (kind: matrix) from iperf3, ping and tables of regions.
 
     Args:
         spec: Spec whose problem's training steps are timed; by default the problem digits.

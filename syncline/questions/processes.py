@@ -85,7 +85,7 @@ class Calibrate(
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
 
     With --from the file comes from logs instead: a network from nccl-tests or DeepSpeed's communication benchmarks, or
-    lines between places (kind: matrix) from iperf3, ping and tables of regions.
+    links between places (kind: matrix) from iperf3, ping and tables of regions.
 
     Returns:
         The result; ``networks=`` and ``hardware=`` accept its ``json()["file"]``, and `Result.save` keeps that file.
