@@ -145,7 +145,8 @@ class _Listener:
         """Ask deferred work to stop at the first signal; end the process at a second one, or if no work is deferred."""
         now_s = time.monotonic()
         if self.first_signal is not None:
-            if now_s > self._first_signal_s + REPEAT_S:
+            is_repetition = now_s <= self._first_signal_s + REPEAT_S
+            if not is_repetition:
                 self._end_process()
             return
         self.first_signal, self._first_signal_s = number, now_s

@@ -69,12 +69,11 @@ class SeedStream:
         Row ``done``, after the last of these steps, is not written yet, because it may still get an evaluation.
         """
         start_s = time.monotonic()
-        if done < 2:  # of row 0 alone, which has no traces, the columns would be unknown
+        if done < 2 or start_s < self._next_write_s:  # row 0 alone has no traces, so that columns would be unknown
             return
-        if start_s >= self._next_write_s:
-            self._write(done)
-            end_s = time.monotonic()
-            self._next_write_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / MOST_TIME_WRITING)
+        self._write(done)
+        end_s = time.monotonic()
+        self._next_write_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / MOST_TIME_WRITING)
 
     def finish(self) -> None:
         """Write the rows that still wait in memory."""
