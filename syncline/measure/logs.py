@@ -73,18 +73,18 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
     return SynclineError(f"measurements: {where}: {problem}")
 
 
-SMALLEST_POSITIVE = math.ulp(0.0)
+def positive_number(text: str, name: str, minimum: float | None = None) -> float:
+    """Return the finite number in a text; raise a SpecError with the field's name if it is not positive.
 
-
-def positive_number(text: str, name: str, minimum: float = SMALLEST_POSITIVE) -> float:
-    """Return the finite number in a text; raise a SpecError with the field's name if it is below ``minimum``."""
+    With ``minimum``, the number must be at least that instead, which may be 0.
+    """
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if not (math.isfinite(value) and value >= minimum):
-        is_any_positive = minimum == SMALLEST_POSITIVE
-        raise SpecError(name, text, "a positive number" if is_any_positive else f"a number, at least {minimum:g}")
+    is_large_enough = value > 0 if minimum is None else value >= minimum
+    if not (math.isfinite(value) and is_large_enough):
+        raise SpecError(name, text, "a positive number" if minimum is None else f"a number, at least {minimum:g}")
     return value
 
 
@@ -161,13 +161,13 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         raise log_error(file, 0, f"iperf3 failed: {run['error']}")
     try:
         start, end = run["start"], run["end"]
-        total = end.get("sum_received") or end["sum"]  # what arrived, if the log tells it from what was sent
+        total = end.get("sum_received") or end["sum"]  # the received bytes, if the log distinguishes them
         streams = int(start["test_start"]["num_streams"])
         is_reversed = bool(start["test_start"].get("reverse"))
         client, server = start["connected"][0]["local_host"], start["connecting_to"]["host"]
         rate = number_of(str(total["bits_per_second"]), "bits_per_second", file, line=0) / 8
         round_trips = [stream["sender"].get("mean_rtt") for stream in end.get("streams", ())]
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:  # as text, a KeyError is the missing key
         raise log_error(file, 0, f"expected JSON of iperf3 -J, which has {error}") from None
     known_s = [1e-6 * float(rtt) for rtt in round_trips if rtt]  # iperf3 writes microseconds
     sender, receiver = (server, client) if is_reversed else (client, server)
@@ -184,9 +184,9 @@ def ping_log(text: str, file: Path) -> Iterator[Logged]:
     host, first_line = "", 0  # of the ping whose summary has not come yet
     for number, line in enumerate(text.splitlines(), start=1):
         pinged, round_trip = PINGED.match(line), ROUND_TRIP.search(line)
+        if pinged is not None and host:  # the error below: no summary of the ping before
+            break
         if pinged is not None:
-            if host:  # the ping before has no summary, which is an error
-                break
             host, first_line = pinged[1], number
         elif round_trip is not None and host:
             source, target = _ends(file, "here", host)
@@ -206,8 +206,8 @@ def is_region_table(text: str) -> bool:
 
 def region_table(text: str, file: Path) -> Iterator[Logged]:
     """Yield the rates and round trips in a table of regions, a CSV file."""
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        source_column, target_column = next(pair for pair in ENDS if row.keys() >= set(pair))
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):  # the header is line 1
+        (source_column, target_column), *_ = [pair for pair in ENDS if row.keys() >= set(pair)]
         source, target = row[source_column], row[target_column]
         if not source or not target:
             raise log_error(file, number, "expected the places of both ends")
@@ -236,11 +236,9 @@ def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path,
 
 
 def _ends(file: Path, source: str, target: str) -> tuple[str, str]:
-    """Return the places of both ends: those in the file's name, else the hosts in the file."""
+    """Return the places of both ends: those in the file's name, else the hosts ``source`` and ``target``."""
     ends_in_name = PLACES.match(file.stem)
-    if ends_in_name is not None:
-        source, target = ends_in_name[1], ends_in_name[2]
-    return source, target
+    return (source, target) if ends_in_name is None else (ends_in_name[1], ends_in_name[2])
 
 
 NCCL_TESTS_KINDS = {
@@ -255,14 +253,14 @@ PROGRAM = re.compile(rf"({'|'.join(sorted(NCCL_TESTS_KINDS, key=len, reverse=Tru
 NAME_WITHOUT_PERF = re.compile("(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)")
 HEADER = re.compile(r"#\s+size\s+count\s.*\btime\b")
 NCCL_TESTS_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
-SAME = 0.02
-"""Relative difference of two bandwidths that are rounded to two digits."""
+SAME_RATIO = 0.02
+"""Largest relative difference of two equal ratios of bandwidths, which are rounded to two digits."""
 
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the timed collectives in the output of nccl-tests."""
-    program = PROGRAM.search(file.name) or NAME_WITHOUT_PERF.search(file.name)
-    kind = None if program is None else NCCL_TESTS_KINDS[program[1]]
+    program_in_name = PROGRAM.search(file.name) or NAME_WITHOUT_PERF.search(file.name)
+    kind = None if program_in_name is None else NCCL_TESTS_KINDS[program_in_name[1]]
     hosts: list[str] = []  # of each rank
     gpu, columns = "", dict[str, int]()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -305,9 +303,10 @@ def _nccl_tests_row(
     time_us = number_of(time_text, "time", *place)
     algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
     bus_bandwidth = number_of(bus_text, "busbw", *place)
+    # Among P > 2 workers only an all-reduce has the ratio 2 (P - 1) / P. Source: nccl-tests, doc/PERFORMANCE.md.
     ratio, ratio_of_all_reduce = bus_bandwidth / algorithm_bandwidth, 2 * (workers - 1) / workers
-    if kind is None and workers > 2 and abs(ratio / ratio_of_all_reduce - 1) < SAME:
-        kind = "all_reduce"  # among more than two workers no other collective has this ratio
+    if kind is None and workers > 2 and abs(ratio / ratio_of_all_reduce - 1) < SAME_RATIO:
+        kind = "all_reduce"
     if not kind:
         raise log_error(
             *place,
@@ -326,6 +325,7 @@ DS_BENCH_KINDS = {
 }  # fmt: skip
 """Collectives by the names in titles; others, such as pt2pt, have no closed form of a collective."""
 
+DS_BENCH_ROW_START = re.compile(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x")
 DS_BENCH_ROW = re.compile(r"\s*[\d.]+\s*[KMGT]?i?B?\s+(\d+)x(\d+)\s+([\d.]+)\s*(us|ms|s)?\s")
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -339,14 +339,14 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             kind, workers = DS_BENCH_KINDS.get(title[1].lower(), ""), int(title[2])
             if workers < 2:
                 raise log_error(file, number, f"{workers} device, where a collective has at least two")
-        elif kind and re.match(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x", line):  # a row, which may be incomplete
+        elif kind and DS_BENCH_ROW_START.match(line):
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
             unit = row[4] or "us"  # with --raw there is none
             seconds = UNITS[unit] * number_of(row[3], "duration", file, line=number)
             nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
-            # The input of a gather is each worker's part, so that its bytes are those of the closed form.
+            # These are bytes of the input, which the closed forms count too: of a gather, each worker's part.
             setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}
             yield Logged("collective", seconds, setting, file, line=number)
 

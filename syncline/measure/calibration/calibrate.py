@@ -138,7 +138,7 @@ def wire_seconds(
     Args:
         window_s: seconds of the time window for each format, size and direction.
         device: the device that encodes and decodes.
-        elements: numbers in each tensor; a sparse format encodes an eighth of them, as pairs.
+        elements: numbers in each tensor; a sparse format encodes one pair per `NUMBERS_PER_PAIR` of them.
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
@@ -162,7 +162,7 @@ def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], An
     signs = PackedSigns()
     votes = signs.encode(x > 0)
     functions["signs"] = (lambda: signs.encode(x > 0)), partial(signs.decode, votes, count, x.dtype)
-    for bits in (4, 8, 5):  # two and one numbers in a byte; six in a word
+    for bits in (4, 8, 5):  # which pack two numbers into a byte, one into a byte, and six into a word
         packed = PackedIntegers(bits)
         values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
         decode = partial(packed.decode, packed.encode(values), count, x.dtype)
@@ -194,10 +194,9 @@ def calibrate(
     Args:
         plan: the measurements.
         workers: numbers of processes, each at least 2.
-        out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
+        out: the file to write; see `ClusterFile` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if none.
         command: the user's command, for the file.
-        exact: refuse an existing file.
         on_progress: called with the number of parts that are done, of ``len(workers) * len(plan.parts)``.
 
     Returns:
@@ -213,13 +212,16 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for index, processes in enumerate(sorted(workers)):
-            measurement = _on_local_processes(plan, processes, options, on_progress, done=index * len(plan.parts))
+            parts_done = index * len(plan.parts)
+            measurement = _measure_local_processes(plan, processes, options, on_progress, parts_done)
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
-        facts = {"command": command, "seconds": round(time.perf_counter() - start_s, 1), "machines": 1}
-        sections = cluster_of(plan, measured, facts | {"backend": devices.backend, "device": devices.kind})
-        return file.write(sections)
+        facts = {
+            "command": command, "seconds": round(time.perf_counter() - start_s, 1), "machines": 1,
+            "backend": devices.backend, "device": devices.kind,
+        }  # fmt: skip
+        return file.write(cluster_of(plan, measured, facts))
 
 
 def calibrate_under_torchrun(
@@ -229,10 +231,9 @@ def calibrate_under_torchrun(
 
     Args:
         plan: the measurements.
-        out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
+        out: the file to write; see `ClusterFile` for ``exact``.
         options: device, backend, timeout.
         command: the user's command, for the file.
-        exact: refuse an existing file.
 
     Returns:
         On rank 0 the same as `calibrate`; nothing on the others. A rank that fails, or loses another, has ``failed``.
@@ -246,7 +247,7 @@ def calibrate_under_torchrun(
         devices = options.devices(place.local_processes)
         check_process_counts([place.processes])
         file = ClusterFile(out, exact) if place.rank == 0 else None
-    except SynclineError as error:  # the other ranks must know, because they would wait for this one
+    except SynclineError as error:  # `agree` tells the other ranks, which would wait for this one
         mistake = str(error)
     with file or nullcontext():
         shared_identity = {"device": "", "backend": ""} | identity(plan.identity())
@@ -265,14 +266,16 @@ def calibrate_under_torchrun(
             return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}
         if file is None:
             return {}
-        facts = {"command": command, "seconds": round(time.perf_counter() - start_s, 1)}
-        facts |= {"machines": len(set(machines.values())), "backend": devices.backend, "device": devices.kind}
+        facts = {
+            "command": command, "seconds": round(time.perf_counter() - start_s, 1),
+            "machines": len(set(machines.values())), "backend": devices.backend, "device": devices.kind,
+        }  # fmt: skip
         return file.write(cluster_of(plan, [measurement], facts))
 
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
     """Return an error line that names the rank that failed and what the rank was measuring."""
-    if failure.step is None or failure.mistake:
+    if failure.step is None or failure.mistake:  # before any measurement; a failure counts steps in its words
         return str(failure).replace("the first step", "the first measurement")
     return f"rank {failure.rank} {failure.reason} during {plan.parts[failure.step]}"
 
@@ -291,8 +294,9 @@ def measure(
         progress: counters that show a watching process what this rank measures.
 
     Returns:
-        ``workers``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``, ``product_flops_per_s``,
-        ``copy_bytes_per_s``, ``wires`` (see `wire_seconds`; of each rank), ``collectives``, ``spread`` (of the steps).
+        ``workers``, ``steps`` (of each rank, the mean seconds of each block), ``flops_per_step``,
+        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (see `wire_seconds`; of each rank), ``collectives``,
+        ``spread`` (of the steps).
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
@@ -304,6 +308,7 @@ def measure(
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
         window_s = plan.window_s
+        # One for each of `PARTS`. The shares of the window limit their time: of wire formats there are many.
         measurements: dict[str, Callable[[], Any]] = {
             "steps": lambda: step_seconds(task, window_s, device).tolist(),
             "product": lambda: product_flops_per_s(window_s, device),
@@ -322,7 +327,7 @@ def measure(
 
         rows = time_collectives(plan.timing, gate, device, on_point)
         progress.record_step(len(plan.parts) - 1, done=len(plan.parts))
-        gate.max_over_ranks(0)  # no rank leaves while others still communicate
+        gate.wait_for_all()  # no rank leaves while others still communicate
     return {
         "workers": place.processes,
         "steps": [rank["steps"] for rank in ranks],
@@ -346,22 +351,25 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
         (folder / "measured.json").write_text(json.dumps(measurement))
 
 
-def _on_local_processes(
-    plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], done: int
+def _measure_local_processes(
+    plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], parts_done: int
 ) -> dict[str, Any] | Failure:
-    """Run a calibration on local processes, and return the measurements or the failure; ``done`` parts precede it."""
+    """Run a calibration on local processes after ``parts_done`` others, and return the measurements or the failure.
+
+    Raises:
+        SynclineError: the user made a mistake.
+    """
     store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
         failure = run_watched(
             calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress,
-            folder=folder,
-            timeout_s=options.timeout_s, preload=PRELOAD,
-            on_poll=lambda polled: on_progress(done + polled.steps_done()),
+            folder=folder, timeout_s=options.timeout_s, preload=PRELOAD,
+            on_poll=lambda polled: on_progress(parts_done + polled.steps_done()),
         )  # fmt: skip
-        if failure is not None and failure.mistake:
-            raise SynclineError(str(failure))
         if failure is not None:
+            if failure.mistake:
+                raise SynclineError(str(failure))
             return failure
         measurement: dict[str, Any] = json.loads((folder / "measured.json").read_text())
         return measurement

@@ -40,6 +40,7 @@ DIGITS = 5
 
 TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES = {"kbit/s": 125.0, "Mbit/s": 125e3, "Gbit/s": 125e6}
+"""Units of `quantity`, from the smallest."""
 
 
 class ClusterFile:
@@ -72,7 +73,10 @@ class ClusterFile:
         self._claim.release()
 
     def write(self, result: Fields) -> Fields:
-        """Write a cluster file's sections, and return them with the path as ``file`` and its stem as ``name``."""
+        """Write those of the result's fields that are sections of a cluster file, and return the result.
+
+        Added to it are ``file``, ``name`` (the stem of the path), and the collectives as ``rows``, as in other results.
+        """
         path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
@@ -94,7 +98,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         SpecError: the measurements do not determine a network.
     """
     rows = [row for measurement in measured for row in measurement["collectives"]]
-    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # which the fit takes for the measured ones
+    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # textbook ones stand for those of NCCL
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = _determined_fit(calls, plan, algorithms)
     collectives = []
@@ -105,7 +109,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     cores = os.cpu_count() or 1
     # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
     with_own_cores = [section for section in compute if section["workers"] <= cores * facts["machines"]]
-    compute_measurement = with_own_cores[-1] if with_own_cores else compute[0]
+    hardware_compute = with_own_cores[-1] if with_own_cores else compute[0]
     scope = Scope.of_values(
         workers=[row["workers"] for row in rows if row["workers"] is not None],
         nbytes=[float(row["nbytes"]) for row in rows],
@@ -117,12 +121,12 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
             "machine": f"{platform.machine()}, {cores} cores", "machines": facts["machines"],
             "backend": facts["backend"], "device": facts["device"], "threads": plan.threads,
             "problem": repr(plan.problem), "link_fitted": plan.link is None,
-            "hardware_of_workers": compute_measurement["workers"],
+            "hardware_of_workers": hardware_compute["workers"],
             "seconds": facts["seconds"],
         },
         "network": network_section(fit, algorithms)
         | bounds_section(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
-        "hardware": hardware_section(compute_measurement, measured, plan),
+        "hardware": hardware_section(hardware_compute, measured, plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
@@ -135,8 +139,8 @@ def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
     """Return the field ``bounds`` of a section, from the errors of what was fitted; nothing from a single error."""
     if len(errors) < 2:
         return {}
-    uncertainty = uncertainty_of(errors)
-    bounds = Uncertainty(uncertainty.low, uncertainty.high, points=len(errors), basis=basis, sources=0, scope=scope)
+    bounds = uncertainty_of(errors)
+    bounds = Uncertainty(bounds.low, bounds.high, points=len(errors), basis=basis, sources=0, scope=scope)
     return {"bounds": bounds_fields(bounds)}
 
 
@@ -156,9 +160,9 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     if "mfu" not in compute:
         return None
     workers = compute["workers"]
-    (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]  # all differ
+    (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]
     steps_s = np.array([seconds for rank in measurement["steps"] for seconds in rank])
-    width = float(getattr(plan.problem, "width", 0) or 0)  # 0, which no transformer has, for other problems
+    width = float(getattr(plan.problem, "width", 0) or 0)  # 0 for other problems: no transformer has this width
     basis = f"training steps of {plan.problem.name} on {workers} workers"
     hardware = {
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
@@ -181,7 +185,7 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: s
     """
     if plan.link is not None:
         return fit_link(calls, plan.link, algorithms)
-    with suppress(SpecError):  # the errors below name the option to change
+    with suppress(SpecError):  # instead of it the errors below, which name the option to change
         fit = fit_link(calls, library=algorithms)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
@@ -201,12 +205,12 @@ def network_section(fit: LinkFit, algorithms: str) -> Fields:
     network_fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
     if algorithms != "gloo":
         return network_fields
-    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
-    for kind, call_s in fit.costs.call_of_s:
-        call[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
+    call_overhead: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
+    for kind, call_s in fit.costs.call_of_s:  # collectives whose calls take another time than all others
+        call_overhead[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
     costs = {
         "message_overhead": quantity(float(fit.costs.message_s), TIMES) if fit.costs.message_s else None,
-        "call_overhead": call,
+        "call_overhead": call_overhead,
         "byte_overhead": {kind: quantity(seconds, TIMES) for kind, seconds in fit.costs.byte_s if seconds},
     }
     return network_fields | {"gloo": {name: value for name, value in costs.items() if value}}
@@ -214,11 +218,12 @@ def network_section(fit: LinkFit, algorithms: str) -> Fields:
 
 def compute_of(measurement: Fields) -> Fields:
     """Return the times and rates of steps, products and copies for one number of processes."""
-    means_s = [float(np.median(rank)) for rank in measurement["steps"]]
-    step_s = float(np.median([seconds for rank in measurement["steps"] for seconds in rank]))
+    rank_medians_s = [float(np.median(blocks_s)) for blocks_s in measurement["steps"]]
+    step_s = float(np.median([block_s for blocks_s in measurement["steps"] for block_s in blocks_s]))
     flops = measurement["flops_per_step"]
     section = {
-        "workers": measurement["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": measurement["spread"],
+        "workers": measurement["workers"], "step_s": step_s, "slowest_s": max(rank_medians_s),
+        "spread": measurement["spread"],
         "peak_flops": measurement["product_flops_per_s"], "memory_bytes_per_s": measurement["copy_bytes_per_s"],
     }  # fmt: skip
     if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
@@ -232,8 +237,9 @@ def wires_of(measurement: Fields) -> list[Fields]:
     The bytes per second are those of encoding and decoding together.
     """
     rows = []
-    for name in measurement["wires"][0]:
-        elements, encode_s, decode_s = np.median([rank[name] for rank in measurement["wires"]], axis=0).T
+    for name in measurement["wires"][0]:  # all ranks have the same formats
+        sizes = np.array([rank[name] for rank in measurement["wires"]])  # (ranks, sizes, 3)
+        elements, encode_s, decode_s = np.median(sizes, axis=0).T
         encode_fixed_s, encode_element_s = _fit_line(elements, encode_s)
         decode_fixed_s, decode_element_s = _fit_line(elements, decode_s)
         element_s = encode_element_s + decode_element_s
@@ -253,7 +259,8 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
         seconds: the measured seconds for each.
     """
     slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
-    start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]  # noise may make the slope negative
+    # The fit starts from a rough guess: half of the shortest time is fixed. Noise may make the slope negative.
+    start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]
     fit = relative_fit(lambda constants: constants[0] + constants[1] * elements, seconds, start, scale=0.05)
     fixed_s, element_s = fit.constants.tolist()
     # A constant that is negligible even at the size at which it matters most is 0.
@@ -265,7 +272,10 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
 
 def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
-    """Return the constants but zeros that were not fitted: whether the user gave them, and standard errors if known."""
+    """Return a row for each constant: its value, whether the user gave it, and its standard error if known.
+
+    Left out are constants that were not fitted and are zero.
+    """
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
@@ -301,13 +311,17 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
 
 
 def quantity(value: float, units: dict[str, float]) -> str:
-    """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits."""
-    rounded_value = float(f"{value:.{DIGITS}g}")
-    largest_unit, *_ = units  # the smallest of all, also for values below 1
+    """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits.
+
+    Args:
+        units: values of the units, from the smallest, which also serves for smaller values.
+    """
+    rounded_value = rounded(value)
+    largest_unit, *_ = units
     for unit, unit_value in units.items():
         if abs(rounded_value) >= unit_value:
             largest_unit = unit
-    number = float(f"{rounded_value / units[largest_unit]:.{DIGITS}g}")
+    number = rounded(rounded_value / units[largest_unit])
     return f"{number:.10g} {largest_unit}"
 
 

@@ -35,6 +35,9 @@ TIMED_BYTES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 TIMING_TURNS = 3
 """Passes over all points, so that a short disturbance of the machine affects only a part of each point's times."""
 
+MOST_WARM_UP_BYTES = 1 << 20
+"""Largest size of the collectives that open the connections and their TCP windows before any timing."""
+
 AGREEMENTS = 9
 """Agreements on a start time that are timed, to measure the duration of an agreement."""
 
@@ -50,8 +53,8 @@ class Timing:
     Args:
         collectives: names from ``TIMED_COLLECTIVES``, or ``gather``.
         sizes: bytes of the full tensor, positive; rounded up to whole blocks of 4 bytes for each rank.
-        budget_s: seconds for each collective and size, as far as ``fewest`` and ``most`` repetitions allow.
-        fewest: minimum number of repetitions; half of the repetitions count.
+        budget_s: seconds for each collective and size, as far as ``fewest`` and ``most`` allow.
+        fewest: minimum number of repetitions, of which the half with the least skew counts.
         most: maximum number of repetitions.
         longest_s: maximum seconds of one repetition; the first size that takes longer and all larger sizes are skipped.
     """
@@ -114,7 +117,7 @@ def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.devi
         elif rank == last:
             dist.recv(whole_tensor, 0)
 
-    runs: dict[str, tuple[Callable[[], object], int]] = {
+    runs: dict[str, tuple[Callable[[], object], int]] = {  # with the elements that the cost model counts
         "broadcast": (lambda: dist.broadcast(whole_tensor, 0), block * ranks),
         "all_gather": (lambda: _all_gather(whole_tensor, part), block),
         "reduce_scatter": (lambda: _reduce_scatter(part, whole_tensor), block * ranks),
@@ -141,12 +144,12 @@ class Gate:
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
         self._offset_ns, self._group = offset_ns, group
-        self._lead_ns = 0
-        durations_ns = []  # of agreements on a start time, which must lie further ahead than they take
+        durations_ns = []  # of agreements like that on a start time
         for _ in range(AGREEMENTS):
-            begin = self.now_ns()
-            self.max_over_ranks(0)
-            durations_ns.append(self.now_ns() - begin)
+            begin_ns = self.now_ns()
+            self.wait_for_all()
+            durations_ns.append(self.now_ns() - begin_ns)
+        # A start time must still lie ahead when the agreement on it has ended, also if it takes twice the median.
         self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(durations_ns)))
 
     def now_ns(self) -> int:
@@ -159,13 +162,17 @@ class Gate:
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
         return int(largest)
 
+    def wait_for_all(self) -> None:
+        """Wait until all ranks have called this."""
+        self.max_over_ranks(0)
+
     def wait_for_start(self) -> int:
         """Wait for a start time that all ranks have agreed on, and return the time in nanoseconds on waking up."""
-        start = self.max_over_ranks(self.now_ns() + self._lead_ns)
-        time.sleep(max(0, start - AWAKE_NS - self.now_ns()) / 1e9)
-        while self.now_ns() < start:
+        start_ns = self.max_over_ranks(self.now_ns() + self._lead_ns)
+        time.sleep(max(0, start_ns - AWAKE_NS - self.now_ns()) / 1e9)
+        while self.now_ns() < start_ns:
             if hasattr(os, "sched_yield"):
-                os.sched_yield()  # a rank that shares this core may need it
+                os.sched_yield()  # another rank may share this core
         return self.now_ns()
 
     def gather(self, values: Any) -> list[Any]:
@@ -200,18 +207,19 @@ def time_collectives(
     """
     device = device or torch.device("cpu")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    for kind in timing.collectives:  # opens the connections and their TCP windows
+    warm_up_size = min(max(timing.sizes), MOST_WARM_UP_BYTES)
+    for kind in timing.collectives:
         for _ in range(2):
-            build_work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
+            build_work(kind, warm_up_size, ranks, rank, device).run()
     # By collective and size: the start and the end of each repetition on this rank.
     times_ns: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
     repetitions: dict[tuple[str, int], int] = {}  # in each turn; 0 for a size that takes too long
     too_slow: set[str] = set()  # collectives of which a size takes too long, so that larger sizes are skipped
     for turn in range(TIMING_TURNS):
         for number, point in enumerate(timing.points):
-            on_point(turn * len(times_ns) + number)
+            on_point(turn * len(timing.points) + number)
             kind, size = point
-            if kind in too_slow and not repetitions.get(point):  # smaller sizes have repetitions
+            if kind in too_slow and not repetitions.get(point):  # the size is too slow, or larger than one that is
                 continue
             run = partial(_timed_run, build_work(kind, size, ranks, rank, device).run, gate, device)
             if point not in repetitions:
@@ -242,14 +250,14 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
 
 def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
     """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
-    begin_ns, end_ns = run()  # the maximum over the ranks lets all of them choose the same
-    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:
+    begin_ns, end_ns = run()
+    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:  # over ranks, so that all choose the same
         return 0
     start_ns = gate.now_ns()
     run()
     run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # with the agreement on a start time
-    total = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
-    return math.ceil(total / TIMING_TURNS)
+    repetitions = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
+    return math.ceil(repetitions / TIMING_TURNS)
 
 
 def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
@@ -259,16 +267,18 @@ def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dic
         rank_times: start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``.
         timed: the collective, with the ranks that take part.
     """
-    times = np.array([rank_times[rank] for rank in dict.fromkeys(timed.ranks)])
-    skews_ns = np.ptp(times[..., 0], axis=0)
+    different_ranks = dict.fromkeys(timed.ranks)  # a message of a single rank names it twice
+    times_ns = np.array([rank_times[rank] for rank in different_ranks])
+    begins_ns, ends_ns = times_ns[..., 0], times_ns[..., 1]
+    skews_ns = np.ptp(begins_ns, axis=0)
     selected = np.argsort(skews_ns, kind="stable")[: max(3, math.ceil(len(skews_ns) / 2))]
     # A collective takes from the start of the last rank to the end of the last rank.
-    taken_s = (times[:, selected, 1].max(axis=0) - times[:, selected, 0].max(axis=0)) / 1e9
+    durations_s = (ends_ns.max(axis=0) - begins_ns.max(axis=0))[selected] / 1e9
     return {
         "repetitions": len(selected),
-        "median_s": float(np.median(taken_s)),
-        "min_s": float(taken_s.min()),
-        "spread": spread(taken_s),
+        "median_s": float(np.median(durations_s)),
+        "min_s": float(durations_s.min()),
+        "spread": spread(durations_s),
         "skew_s": float(np.median(skews_ns[selected])) / 1e9,
     }
 

@@ -53,8 +53,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     if "collective" in quantities and len(quantities) > 1:
         raise SpecError("--from", list(logs), "logs of collectives, or of lines between places, but not both")
     with ClusterFile(out, exact) as file:
-        fit_network = _collectives if "collective" in quantities else _lines
-        section, rows = fit_network(logged)
+        section, rows = _fit_collectives(logged) if "collective" in quantities else _fit_lines(logged)
         measured = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "command": command,
             "syncline": __version__, "logs": [str(name) for name in logs],
@@ -62,7 +61,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
         return file.write({"measured": measured, "network": section, "collectives": rows})
 
 
-def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
+def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section that fits collectives best, and a row for each of them."""
     if len(logged) < FEWEST:
         raise SpecError("--from", f"{len(logged)} collectives", f"at least {FEWEST}, of several sizes")
@@ -73,7 +72,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         _, fitted_s = fit
         return float(np.square(np.log(fitted_s / measured_s)).sum())
 
-    fits = [_fit(logged, build_network) for build_network in _candidates(logged)]
+    fits = [_fit_network(logged, build_network) for build_network in _candidates(logged)]
     network, predicted_s = min(fits, key=squared_error)
     errors = predicted_s / measured_s - 1
     scope = Scope.of_values(
@@ -84,8 +83,8 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     section = network_fields(network)
     assert isinstance(section, dict), "candidates are described by fields"
     del section["name"]
-    link_section = section if isinstance(network, Link) else section["between"]  # the link that was fitted
-    link_section |= bounds_section(errors, f"{kinds} in the logs", scope)
+    fitted_link = section if isinstance(network, Link) else section["between"]
+    fitted_link.update(bounds_section(errors, f"{kinds} in the logs", scope))
     rows = []
     for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
         rows.append({
@@ -124,7 +123,9 @@ def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Netwo
     return [Link]
 
 
-def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Network]) -> tuple[Network, np.ndarray]:
+def _fit_network(
+    logged: Sequence[Logged], build_network: Callable[[float, float], Network]
+) -> tuple[Network, np.ndarray]:
     """Return the network that predicts logged collectives best, and the seconds that it predicts for each.
 
     Args:
@@ -141,29 +142,29 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
         return np.array(seconds, dtype=np.float64)
 
     def predict_for_constants_s(constants: np.ndarray) -> np.ndarray:
-        """Return the seconds ``(..., N)`` for latencies and bandwidths ``(2, ..., 1)``."""
+        """Return the seconds ``(..., N)`` of N collectives for latencies and bandwidths ``(2, ..., 1)``."""
         latencies_s, rates = np.asarray(constants)[..., 0]
         pairs = zip(latencies_s.ravel().tolist(), rates.ravel().tolist(), strict=True)
         seconds = [predict_s(build_network(latency_s, bytes_per_s)) for latency_s, bytes_per_s in pairs]
         return np.reshape(seconds, (*latencies_s.shape, len(logged)))
 
     measured_s = [entry.value for entry in logged]
+    # The fit starts from four rough guesses, because it may end in a minimum that is only local. They take the time of
+    # the largest collective for its bytes, and that of the fastest one for the latencies of 2 P messages.
     largest = max(logged, key=lambda entry: entry.setting["nbytes"])
-    # The largest collective is all bandwidth; the fastest one is all latency, of about 2 P messages.
     bytes_per_s = largest.setting["nbytes"] / largest.value
     latency_s = min(measured_s) / (2 * max(entry.setting["workers"] for entry in logged))
-    # The fit starts from four rough guesses, because it may end in a minimum that is only local.
     starts = [[latency_s * part, bytes_per_s * factor] for part in (0.1, 1.0) for factor in (1.0, 2.0)]
     fit = relative_fit(predict_for_constants_s, np.array(measured_s), starts, scale=0.1)
     network = build_network(*fit.constants.tolist())
     return network, predict_s(network)
 
 
-def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
+def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section of a matrix of lines between places, and a row for each measured rate.
 
-    A matrix uses a line also for its other direction if that was not measured. All places have one worker, which a user
-    changes.
+    A matrix uses a line also for its other direction if that was not measured. All places have one worker; the user can
+    change the numbers in the file.
     """
     lines = lines_by_ends(logged)
     laws = {ends: StreamLaw.from_line(line) for ends, line in lines.items()}

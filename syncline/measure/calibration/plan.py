@@ -52,7 +52,8 @@ class Calibration:
     @property
     def parts(self) -> list[str]:
         """Return the names of all measurements, such as "all_reduce of 4 B", in order."""
-        return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
+        collectives = [f"{kind} of {size} B" for kind, size in self.timing.points]
+        return [*PARTS, *collectives * TIMING_TURNS]
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of the calibration that must be equal on all ranks, by name."""
@@ -75,8 +76,8 @@ def plan_of_options(
         overrides: changes of the spec's fields.
         known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
-        budget: time for each collective and size.
-        window: time for steps, and for products.
+        budget: time for each collective and size, such as ``150ms``.
+        window: time for steps, and for products, such as ``1s``.
 
     Raises:
         SynclineError: an option is invalid.
@@ -97,12 +98,14 @@ def plan_of_options(
             )
     if budget is not None:
         timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
-    plan_fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
+    plan_fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link, "problem": PROBLEMS["digits"]()}
+    if loaded_spec is not None:
+        plan_fields |= {
+            "problem": loaded_spec.problem, "threads": loaded_spec.threads, "seed": loaded_spec.seeds[0],
+        }  # fmt: skip
     if window is not None:
         plan_fields["window_s"] = parse_seconds(number_or_text(window), "--window")
-    if loaded_spec is None:
-        return Calibration(PROBLEMS["digits"](), **plan_fields)
-    return Calibration(loaded_spec.problem, loaded_spec.threads, loaded_spec.seeds[0], **plan_fields)
+    return Calibration(**plan_fields)
 
 
 def process_counts(workers: str) -> list[int]:

@@ -22,11 +22,12 @@ FULL = 0.9
 """Share of the windows' rate below which streams are held back by a cap."""
 
 UNKNOWN = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
+"""Bounds of a line with too few measurements to tell an error."""
 
 
 @dataclass
 class Line:
-    """The measurements of one direction of a line between two places: rates, and round trips in seconds."""
+    """Measurements of a line between two places: rates of one direction, and round trips in seconds."""
 
     rates: list[Logged] = field(default_factory=list)
     round_trips_s: list[float] = field(default_factory=list)
@@ -38,7 +39,7 @@ def lines_by_ends(logged: Iterable[Logged]) -> dict[tuple[str, str], Line]:
     Raises:
         SynclineError: a rate without a round trip.
     """
-    lines: dict[tuple[str, str], Line] = {}
+    lines: dict[tuple[str, str], Line] = {}  # by sender and receiver
     round_trips_s: dict[frozenset[str], list[float]] = {}  # by the two ends in any order
     for entry in logged:
         if entry.quantity not in ("rate", "round trip"):
@@ -67,7 +68,7 @@ class StreamLaw(NamedTuple):
         rtt_s: round trip RTT in seconds.
         cap_bytes_per_s: largest rate of all streams together.
         is_capped: whether a measurement reached the cap.
-        bounds: errors of the predicted times of measurements from which the window does not follow.
+        bounds: bounds of predicted times, from the errors at all numbers of streams but the fewest, which give W.
     """
 
     window_bytes: float
@@ -83,14 +84,14 @@ class StreamLaw(NamedTuple):
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
         rates = np.array([entry.value for entry in line.rates])
         has_fewest_streams = streams == streams.min()
-        window_bytes = float(np.median(rates[has_fewest_streams] * rtt_s / streams[has_fewest_streams]))
+        windows = rates * rtt_s / streams  # W = r RTT / k
+        window_bytes = float(np.median(windows[has_fewest_streams]))
         is_capped = rates < FULL * streams * window_bytes / rtt_s  # slower than their windows allow
         cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
         law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
         time_errors = []
         for count, rate in zip(streams[~has_fewest_streams], rates[~has_fewest_streams], strict=True):
-            rate_error = law.rate_bytes_per_s(count) / rate - 1
-            time_errors.append(1 / (1 + rate_error) - 1)  # times are inverse to rates
+            time_errors.append(rate / law.rate_bytes_per_s(count) - 1)  # predicted over measured time: inverse rates
         if len(time_errors) < 2:  # a single error gives no bounds
             return law
         return law._replace(bounds=uncertainty_of(time_errors, UNKNOWN.basis))

@@ -33,7 +33,9 @@ def _value(row: Record) -> str:
     name, value = row["constant"], row["value"]
     if name == "bandwidth":
         return format_bandwidth(value)
-    return f"{format_seconds(1e9 * value)}/GB" if name.startswith("byte_overhead.") else format_seconds(value)
+    if name.startswith("byte_overhead."):  # seconds per byte
+        return f"{format_seconds(1e9 * value)}/GB"
+    return format_seconds(value)
 
 
 def _wire_time(row: Record, direction: str) -> str:
@@ -78,7 +80,8 @@ STREAMS_NOTE = (
 def log_tables(result: dict[str, Any]) -> list[Group]:
     """Return the table of logged measurements and their predictions by the fitted network, with its bounds."""
     rows, section = result["rows"], result["network"]
-    bounds = section.get("bounds") or section.get("between", {}).get("bounds")
+    fitted_link = section.get("between", section)  # of two levels, the link between nodes was fitted
+    bounds = fitted_link.get("bounds")
     note = "No bounds: as many numbers as measurements."
     if bounds is not None:
         factors = f"{bounds['low']:.2f} to {bounds['high']:.2f}"
