@@ -185,20 +185,22 @@ class CollectiveKinds:
             route_index: index of each route of the plan, counted from ``route0``; by default in their order.
         """
         state, ranks = self._state, len(plan.places)
-        sending0 = state.used["sendings"]
-        _, sendings = state.take("sendings", len(plan.sendings) + 1)
-        copy_records(sendings[:-1], plan.sendings)
-        sendings[-1] = 0  # no rank sends it, but a rank that has sent all may look at the next sending
-        if route_index is not None:
-            sendings["route"][:-1] = route_index[plan.sendings["route"]]
-        sendings["route"] += route0
-        entry0, entries = state.take("entries", len(plan.entries))
-        copy_records(entries, plan.entries)
+        sending0, entry0 = state.used["sendings"], state.used["entries"]
+        sendings, entries = plan.sendings, plan.entries
         rank0, places = state.take("places", ranks)
         copy_records(places, plan.places)
-        if sending0:  # indices within the plan become indices in the tables
+        # Indices within the plan become indices in the tables. A plan may be kept, so changed records are copies.
+        if route0 or route_index is not None:
+            sendings = sendings.copy()
+            if route_index is not None:
+                sendings["route"][:-1] = route_index[plan.sendings["route"][:-1]]
+            sendings["route"] += route0
+        if sending0 or route_index is not None:
+            entries = entries.copy()
             entries["send0"] += sending0
             places["send0"] += sending0
+        state.append("sendings", sendings)
+        state.append("entries", entries)
         if entry0:
             places["entry0"] += entry0
             places["entry1"] += entry0
@@ -250,7 +252,7 @@ class CollectiveKinds:
 
         # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
         sources = np.empty(num_messages, dtype=np.int32)
-        sources[plan.places["slot0"][plan.receivers] + plan.sendings["turn"]] = connection_of_clear_to_send
+        sources[plan.places["slot0"][plan.receivers] + plan.sendings["turn"][:-1]] = connection_of_clear_to_send
         from0 = state.append("sources", sources)
         entry0 = state.used["entries"]
         self._append_plan(kind, plan, route0, from0, route_index=connection_of_message)

@@ -34,7 +34,8 @@ class Plan(NamedTuple):
     Attributes:
         places: a record per rank, with the range of its entries, its messages and its bytes.
         entries: entries of all ranks, see the module.
-        sendings: messages of all ranks, a record for each message of a run; ``route`` is its index in ``senders``.
+        sendings: messages of all ranks, a record for each message of a run; ``route`` is its index in ``senders``. A
+            last record is zero and no rank's, because a rank that has sent all may look at the next sending.
         senders: rank of each sending's sender, ``(N,)``.
         receivers: rank of each sending's receiver, ``(N,)``.
     """
@@ -97,7 +98,11 @@ def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     columns = np.zeros(9, dtype=np.int64)  # addresses: six inputs, then three tables to write
     columns[:6] = [address(array) for array in (first_message, run_lengths, senders, receivers, sizes, scratch)]
     num_entries = count_entries(address(columns), len(run_lengths), ranks)
-    places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(num_entries, ENTRY), np.zeros(len(senders), SENDING)
+    places, entries, sendings = (
+        np.zeros(ranks, PLACE),
+        np.zeros(num_entries, ENTRY),
+        np.zeros(len(senders) + 1, SENDING),
+    )
     columns[6:] = [address(table) for table in (places, entries, sendings)]
     write_plan(address(columns), len(run_lengths), ranks)
     return Plan(places, entries, sendings, senders, receivers)

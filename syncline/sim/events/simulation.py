@@ -318,6 +318,8 @@ class Simulation:
             core[table_name] = state.used[table_name]
             core[table_name.removesuffix("s") + "_room"] = len(state[table_name])  # such as ``message_room``
         core["parts"] = state.used["parts"]
+        if self.assembly.route_indices:  # programs send messages
+            state.take("route_queues", state.used["routes"] - state.used["route_queues"])
         # Tables whose size follows from the number of messages.
         messages = len(state["messages"])
         state.room("found", messages)

@@ -77,11 +77,11 @@ TABLES: dict[str, np.dtype[Any]] = {
     "channels": _record(
         "bandwidth:f8 left:f8 left_each:f8 visit:i4 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
     ),
-    # Routes: rate, seconds before and after the bytes, and channels; the number of a program's messages that are queued
-    # for the route, and the messages that have left and not arrived, see `syncline.sim.events.core.messages`.
-    "routes": _record(
-        "rate:f8 before:f8 after:f8 hop0:i4 hops:i4 out:i4 into:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8"
-    ),
+    # Routes: rate, seconds before and after the bytes, and channels.
+    "routes": _record("rate:f8 before:f8 after:f8 hop0:i4 hops:i4"),
+    # Of each route, the number of a program's messages that are queued for it, and the messages that have left and not
+    # arrived, see `syncline.sim.events.core.messages`.
+    "route_queues": _record("queued:i4 first:i4 last:i4 waiting:i4 behind:f8"),
     "hops": NUMBER,  # channels of the routes
     # Kinds of collectives, and the plans of their rounds: see `syncline.sim.events.plans`.
     "plans": _record(

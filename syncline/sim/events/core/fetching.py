@@ -44,7 +44,7 @@ def fetch_ahead(addresses, leaf):
         views.fetch_turns(addresses, event.place)
     elif kind == GO_ON:
         views.fetch_streams(addresses, subject)
-    for step in range(1, 5):
+    for step in range(1, 6):
         event = noted[(latest - step * DISTANCE) % NOTED]
         kind, subject = event & KIND_MASK, event >> KIND_BITS
         if kind == ARRIVED:
@@ -85,10 +85,12 @@ def fetch_for_send(addresses, rank_id, step):
         views.fetch_routes(addresses, sending.route)
     elif step == 3:
         route = views.routes(addresses)[sending.route]
-        views.fetch_channels(addresses, route.out)
-        views.fetch_channels(addresses, route.into)
         views.fetch_hops(addresses, route.hop0)
         views.fetch_slots(addresses, views.ranks(addresses)[receiver_id].slot0 + sending.turn)
+    elif step == 4:
+        route = views.routes(addresses)[sending.route]
+        for hop in range(route.hop0, route.hop0 + route.hops):
+            views.fetch_channels(addresses, views.hops(addresses)[hop])
 
 
 @core_function("void", "int64, int64")
@@ -124,7 +126,7 @@ def fetch_for_drained(addresses, message_id, step):
         waiting = views.slots(addresses)[slot]
         if waiting > 0 and step == 3:
             fetch_message(addresses, waiting - 1)
-        elif waiting > 0:
+        elif waiting > 0 and step == 4:
             fetch_channels_of(addresses, waiting - 1)
 
 

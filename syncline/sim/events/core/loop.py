@@ -68,7 +68,7 @@ def send(addresses, stream_id):
     message.turn = core.sends
     core.sends += 1
     stream.operation += 1
-    views.routes(addresses)[message.route].queued += 1
+    views.route_queues(addresses)[message.route].queued += 1
     queue_message(addresses, message.port, operation.number)
     return True
 

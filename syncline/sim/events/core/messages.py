@@ -167,24 +167,24 @@ def schedule_arrivals(addresses, message_id):
     """
     core, messages = views.core(addresses), views.messages(addresses)
     nbytes = messages[message_id].nbytes
-    route = views.routes(addresses)[messages[message_id].route]
-    route.queued -= 1
-    if route.waiting:
-        messages[route.last].next = message_id
-        route.behind += nbytes
+    queue = views.route_queues(addresses)[messages[message_id].route]
+    queue.queued -= 1
+    if queue.waiting:
+        messages[queue.last].next = message_id
+        queue.behind += nbytes
     else:
-        route.first, route.behind = message_id, 0.0
-    route.last = message_id
-    route.waiting += 1
-    while route.waiting and (
-        not route.queued or route.waiting > core.ahead or route.behind + nbytes > core.ahead_bytes
+        queue.first, queue.behind = message_id, 0.0
+    queue.last = message_id
+    queue.waiting += 1
+    while queue.waiting and (
+        not queue.queued or queue.waiting > core.ahead or queue.behind + nbytes > core.ahead_bytes
     ):
-        first = route.first
+        first = queue.first
         schedule(addresses, messages[first].after, codes.DELIVERED, first)
-        route.waiting -= 1
-        if route.waiting:
-            route.first = messages[first].next
-            route.behind -= messages[route.first].nbytes
+        queue.waiting -= 1
+        if queue.waiting:
+            queue.first = messages[first].next
+            queue.behind -= messages[queue.first].nbytes
 
 
 # Ranks by the eager and the rendezvous rule.

@@ -33,7 +33,7 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
     hop = first_hop
     for i in range(num_routes):
         route = routes[first_route + i]
-        route.hop0, route.out = hop, -1
+        route.hop0 = hop
         rate = np.inf
         for j in range(i * width, (i + 1) * width):
             channel = channels[j]
@@ -43,14 +43,10 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
                     is_repeated |= channels[k] == channel
                 if not is_repeated:
                     rate = min(rate, bandwidth[channel])
-                    hops[hop] = route.into = channel
-                    if route.out < 0:
-                        route.out = channel
+                    hops[hop] = channel
                     hop += 1
         route.hops = hop - route.hop0
         route.rate, route.before, route.after = rate, before_s[i], after_s[i]
-        route.queued = route.waiting = 0
-        route.behind = 0.0
     return hop - first_hop
 
 
