@@ -117,10 +117,7 @@ def projection_result(
     }
     tables = later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
     return Result(
-        "project",
-        record,
-        specs[0],
-        tables=partial(tables_after, transfers, tables),
+        "project", record, specs[0], tables=partial(tables_after, transfers, tables),
         figure=partial(projections.projection_figure, specs, rows),
         asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
-    )
+    )  # fmt: skip

@@ -17,11 +17,6 @@ PRESET = "preset"
 """Text for the period of each method's preset."""
 
 
-def with_period(method: MethodBase, period: int) -> MethodBase | None:
-    """Return the method with the period set to ``period``, or None if the method cannot have this period."""
-    return with_field(method, "period", period)
-
-
 def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:
     """Return the method with another value of a field, or None if it cannot have that value."""
     try:
@@ -66,7 +61,7 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
         method = method_from(candidate, path)
         keeps_period = period == PRESET or (period is None and has_own_period(candidate))
         if exchanges_now_and_then(method) and not keeps_period:
-            changed_method = with_period(method, steps)
+            changed_method = with_field(method, "period", steps)
             if changed_method is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")
             method = changed_method

@@ -75,7 +75,7 @@ class Advice:
                 "hardware": question.hardware.name,
                 "workers": question.workers,
                 "batch_tokens": question.batch_tokens,
-                "sequence": question.sequence,
+                "sequence": question.model.sequence,
                 "tokens": question.tokens,
                 "target_loss": question.target_loss,
                 "budget": question.budget,

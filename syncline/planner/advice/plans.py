@@ -175,7 +175,7 @@ def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
 
 def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
-    sequences = question.batch_tokens // question.sequence
+    sequences = question.batch_tokens // question.model.sequence
     model_parallel_workers = layout.workers // layout.data
     groups = question.workers // model_parallel_workers
     if sequences % groups == 0:

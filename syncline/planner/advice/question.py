@@ -108,11 +108,6 @@ class AdviceQuestion:
         return None if self.methods or not self.periods else self.periods[0]
 
     @property
-    def sequence(self) -> int:
-        """Return the number of tokens of a training sequence."""
-        return self.model.sequence
-
-    @property
     def tokens_per_worker(self) -> int:
         """Return a worker's tokens in a step: the batch over P."""
         return self.batch_tokens // self.workers

@@ -377,7 +377,7 @@ def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], facto
         changed_question = question.on(network, int(workers))
     except SpecError:
         return None
-    if changed_question.tokens_per_worker < changed_question.sequence:  # less than a sequence per worker
+    if changed_question.tokens_per_worker < changed_question.model.sequence:  # less than a sequence per worker
         return None
     return [_time_with_workers(changed_question, row, factor) for row in rows]
 

@@ -66,10 +66,6 @@ class PlanSetting:
             self._estimates[index] = QuickEstimate(self, index)
         return self._estimates[index]
 
-    def with_fewest_recomputed(self) -> PlanSetting:
-        """Return the setting in which only as many layers run again in the backward pass as let a step fit."""
-        return PlanSetting(self.question, replace(self.plan, recomputed_layers="fewest"), self.methods)
-
 
 @dataclass(frozen=True, eq=False)
 class QuickEstimate:
@@ -161,8 +157,11 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
     fastest = [fitting[index] for index in itertools.islice(indices, LAYOUTS_TRIED)]
     for number, estimate in enumerate(fastest):
         if estimate.recomputes:
-            fewest = estimate.setting.with_fewest_recomputed().estimate(estimate.index)
-            fastest[number] = min(estimate, fewest, key=attrgetter("step_s"))
+            setting = estimate.setting
+            with_fewest = PlanSetting(
+                setting.question, replace(setting.plan, recomputed_layers="fewest"), setting.methods
+            )
+            fastest[number] = min(estimate, with_fewest.estimate(estimate.index), key=attrgetter("step_s"))
     yield from sorted(fastest, key=attrgetter("step_s"))[:count]
 
 

@@ -8,7 +8,7 @@ from textwrap import wrap
 from rich.console import Group
 from rich.text import Text
 
-from syncline.columns import column_of, share_text
+from syncline.columns import share_text
 from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
@@ -170,10 +170,10 @@ def _long_table(
         "\n" + title, columns, list(shown), note=note + _sharding_note(shown), values={
             "plan": rank_and_plan,
             "time_and_bounds": lambda row: f"{format_seconds(row['time_s'])}\n{_bounds_text(row)}",
-            "waiting_and_use": lambda row: f"{share_text(not_computing(row))}\n{_cell(row, 'utilisation')}",
-            "memory_and_sent": lambda row: f"{_cell(row, 'memory_bytes')}\n{_cell(row, 'wan_bytes')}",
-            "cost_and_energy": lambda row: f"{_cell(row, 'cost')}\n{_cell(row, 'energy_j')}",
-            "goodput_and_saves": lambda row: f"{_cell(row, 'goodput')}\n{_cell(row, 'checkpoint_interval_s')}",
+            "waiting_and_use": lambda row: f"{share_text(not_computing(row))}\n{cell_text(row, 'utilisation')}",
+            "memory_and_sent": lambda row: f"{cell_text(row, 'memory_bytes')}\n{cell_text(row, 'wan_bytes')}",
+            "cost_and_energy": lambda row: f"{cell_text(row, 'cost')}\n{cell_text(row, 'energy_j')}",
+            "goodput_and_saves": lambda row: f"{cell_text(row, 'goodput')}\n{cell_text(row, 'checkpoint_interval_s')}",
         },
     )  # fmt: skip
 
@@ -181,11 +181,6 @@ def _long_table(
 def not_computing(row: PlanRow) -> float:
     """Return the share of a step in which nothing is computed."""
     return float(1 - row["compute_s"] / row["step_time_s"])
-
-
-def _cell(row: PlanRow, name: str) -> str:
-    """Return a field of a plan as text."""
-    return cell_text(row, column_of(name))
 
 
 def _plan_cell(row: PlanRow) -> str:

@@ -6,7 +6,7 @@ One part has all plans for the page's cluster and training, by the functions of 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from html import escape
@@ -20,6 +20,7 @@ from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import compared_rows, layout_words, method_words, period_words
+from syncline.planner.advice.tables import not_computing
 from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import (
@@ -99,11 +100,6 @@ RANKED = {
 """Columns of the ranking, with the class of their heading in the style sheet."""
 
 
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    """Return the value of a row's column as the commands' tables show it."""
-    return cell_text(row, column_of(name))
-
-
 def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, float], tied: bool) -> dict[str, Any]:
     """Return the texts of a row of the ranking, by the names that the template ``explore.html`` has for its cells.
 
@@ -123,13 +119,13 @@ def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, fl
         "place": rank,
         "tied": tied,
         "seconds": repr(time_s),  # all digits, as an attribute of the cell
-        "time": _cell(row, "wall_clock_s"),
+        "time": cell_text(row, "wall_clock_s"),
         "interval": Markup(interval_picture(low_s, time_s, high_s, time_range_s, method=row["method"])),
         "between": range_text(row, "wall_clock_s"),
-        "speedup": _cell(row, "speedup"),
+        "speedup": cell_text(row, "speedup"),
         "around": "baseline" if row["method"] == BASELINE else speedup_range,  # small text beside the speedup
         "waits": column_of("waiting").text(waiting(row)),
-        "wide": [_cell(row, name) for name in wide_columns],  # cells that a narrow window hides
+        "wide": [cell_text(row, name) for name in wide_columns],  # cells that a narrow window hides
     }
 
 
@@ -249,18 +245,17 @@ def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict
 
 def _plan_cells(row: dict[str, Any], rank: int) -> dict[str, Any]:
     """Return the texts of a plan's row, by the names that the template ``explore.html`` has for its cells."""
-    not_computing = share_text(1 - row["compute_s"] / row["step_time_s"])
-    other_cells = [("number", not_computing)]  # each with its CSS class
+    other_cells = [("number", share_text(not_computing(row)))]  # each with its CSS class
     if row["goodput"] is not None:
-        other_cells.append(("number", _cell(row, "goodput")))
-    other_cells += [("number rest", _cell(row, name)) for name in ("memory_bytes", "energy_j")]
+        other_cells.append(("number", cell_text(row, "goodput")))
+    other_cells += [("number rest", cell_text(row, name)) for name in ("memory_bytes", "energy_j")]
     return {
         "place": rank,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),
         "seconds": repr(row["time_s"]),
-        "time": _cell(row, "time_s"),
+        "time": cell_text(row, "time_s"),
         "between": "unknown" if row["low_s"] is None else range_text(row, "_s"),
         "others": other_cells,
     }

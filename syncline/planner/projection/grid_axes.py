@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +22,8 @@ GridColumns = dict[str, tuple[Indices, tuple[Any, ...]]]
 """By field of a grid, the index of each row's value, and the values; None is a value if some rows have none."""
 
 
-class Variants(NamedTuple):
-    """Variants of methods with different field values, and these values as table columns."""
-
-    methods: tuple[MethodBase, ...]
-    columns: GridColumns
-
-
-def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variants:
-    """Return each method with every combination of the grids' values that apply to it.
+def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[tuple[MethodBase, ...], GridColumns]:
+    """Return each method with every combination of the grids' values that apply to it, and the values as columns.
 
     Args:
         methods: methods whose fields the grids change; a grid over ``method`` itself replaces them.
@@ -71,7 +64,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
         # Another grid may have set the same field of another method; its values come first.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         columns[grid.path] = np.where(codes > 0, codes + len(values) - 1, value_indices), (*values, *grid.shown)
-    return Variants(tuple(variants), columns)
+    return tuple(variants), columns
 
 
 def _read_method(value: Any, option: str) -> MethodBase:

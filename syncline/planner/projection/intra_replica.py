@@ -63,7 +63,7 @@ def computing_s(
     """
     seconds = []
     for spec, micro_batches, sharding_index, policy, sharers in zip(
-        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies,
+        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), map(plan.policy, range(len(specs))),
         sharers_of(layout, plan, replicas).tolist(), strict=True,
     ):  # fmt: skip
         sharding = SHARDINGS[sharding_index]

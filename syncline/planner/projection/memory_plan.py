@@ -92,11 +92,6 @@ class MemoryPlan(NamedTuple):
         """Return the policy for activations of a setting; one that recomputes nothing if they are not counted."""
         return self.policies[self.activations[setting]] or SELECTIVE
 
-    @property
-    def setting_policies(self) -> list[ActivationPolicy]:
-        """Return the policy for activations of each setting, ``(S,)``."""
-        return [self.policy(setting) for setting in range(len(self.activations))]
-
 
 class MemoryBudget(NamedTuple):
     """The memory limit and the batch of a worker in S settings.

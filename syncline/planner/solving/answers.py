@@ -167,25 +167,14 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         first = predicted.spans[0].first
         shortest = variable.grid[0] if first is None else first
     answer_fields = {
-        "sought": variable.name,
-        "of": variable.owner,
-        "level": variable.place.name if variable.place else None,
-        "unit": variable.unit,
-        "target": question.describe(),
-        "holds": predicted.holds,
-        "value": value,
-        "low": low,
-        "high": high,
-        "optimistic_holds": optimistic.holds,
-        "pessimistic_holds": pessimistic.holds,
-        "shortest": shortest,
-        "spans": [list(span) for span in predicted.spans],
-        "now": variable.current_value,
-        "now_holds": now_holds,
-        "decides": trial.tightest_target.removesuffix("_s"),
-        "why": reason,
-        "at": row_value,
-    }
+        "sought": variable.name, "of": variable.owner, "level": variable.place.name if variable.place else None,
+        "unit": variable.unit, "target": question.describe(),
+        "holds": predicted.holds, "value": value, "low": low, "high": high,
+        "optimistic_holds": optimistic.holds, "pessimistic_holds": pessimistic.holds,
+        "shortest": shortest, "spans": [list(span) for span in predicted.spans],
+        "now": variable.current_value, "now_holds": now_holds,
+        "decides": trial.tightest_target.removesuffix("_s"), "why": reason, "at": row_value,
+    }  # fmt: skip
     return SolvedAnswer(answer_fields, trial.row, met_above)
 
 
@@ -304,29 +293,20 @@ def _cheapest_link(
         if holds == "never":
             reason += f", by {names[nearest]}"
     row = {
-        "sought": "network",
-        "of": place.describe(),
-        "level": place.name,
-        "unit": "",
-        "target": question.describe(),
+        "sought": "network", "of": place.describe(), "level": place.name, "unit": "", "target": question.describe(),
         "holds": holds,
         "value": names[met[0]] if met else None,
         "low": names[met_optimistic[0]] if met_optimistic else None,
         "high": names[met_pessimistic[0]] if met_pessimistic else None,
         "optimistic_holds": "from" if met_optimistic else "never",
         "pessimistic_holds": "from" if met_pessimistic else "never",
-        "shortest": None,
-        "spans": [[names[index], names[index]] for index in met],
-        "now": place.link.name,
-        "now_holds": current.is_met,
-        "decides": trials[nearest].tightest_target.removesuffix("_s"),
-        "why": reason,
-        "at": names[nearest],
-        "by": "money" if by_money else "bandwidth",
-        "money": costs[nearest],
+        "shortest": None, "spans": [[names[index], names[index]] for index in met],
+        "now": place.link.name, "now_holds": current.is_met,
+        "decides": trials[nearest].tightest_target.removesuffix("_s"), "why": reason, "at": names[nearest],
+        "by": "money" if by_money else "bandwidth", "money": costs[nearest],
         "network_month": offers[nearest].month_price,
         **trials[nearest].row,
-    }
+    }  # fmt: skip
     return (not met, keys[nearest] if met else 0.0), row
 
 

@@ -18,7 +18,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
-from syncline.planner.periods import with_field, with_period
+from syncline.planner.periods import with_field
 from syncline.planner.projection.projections import refusal_of
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST, PER_DECADE, at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, link_places, with_level
@@ -189,7 +189,7 @@ def has_variable(method: MethodBase, name: str) -> bool:
 def _with_steps(method: Any, name: str, steps: int) -> MethodBase | None:
     """Return the method with another period or delay, or None if it cannot have this number of steps."""
     if name == "period":
-        return with_period(method, steps)
+        return with_field(method, "period", steps)
     return with_field(method, "stream", method.stream.model_dump() | {"tau": steps})
 
 

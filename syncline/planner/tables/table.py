@@ -101,7 +101,7 @@ def _is_text(column: Column, rows: Sequence[Record]) -> bool:
     return any(isinstance(row.get(column.name), str | list | tuple | dict) for row in rows)
 
 
-def cell_text(row: Mapping[str, Any], column: Column, value_of: Callable[[Any], Any] | None = None) -> str:
+def cell_text(row: Mapping[str, Any], column: Column | str, value_of: Callable[[Any], Any] | None = None) -> str:
     """Return a row's cell as text, with the marks that depend on other fields of the row.
 
     A loss shows that a training diverged or ended early, or that a fit is extrapolated; a memory shows that it does not
@@ -109,9 +109,10 @@ def cell_text(row: Mapping[str, Any], column: Column, value_of: Callable[[Any], 
 
     Args:
         row: the row.
-        column: the column.
+        column: the column, or its name.
         value_of: function that returns the value; by default the field of the column's name.
     """
+    column = column_of(column) if isinstance(column, str) else column
     text = column.text(value_of(row) if value_of else row.get(column.name))
     if column.format == "memory" and row.get("fits") is False:
         text += TOO_LARGE

@@ -22,7 +22,7 @@ def test_what_nobody_says_is_told_with_its_source() -> None:
     told = "\n".join(f"{assumption.text} {assumption.source}" for assumption in question.assumptions)
     assert "20 per parameter (Hoffmann" in told and "Tables 9 and 10" in told and "LLaMA (2023)" in told
     assert question.tokens == 20 * question.model.parameters
-    assert (question.sequence, question.batch_tokens, question.tokens_per_worker) == (2048, 2**19, 8192)
+    assert (question.model.sequence, question.batch_tokens, question.tokens_per_worker) == (2048, 2**19, 8192)
 
 
 def test_what_somebody_says_is_not_told() -> None:

@@ -70,4 +70,4 @@ def test_one_plan_has_no_threshold(two: AdviceQuestion, rows: list[PlanRow]) -> 
 
 def test_workers_are_looked_for_as_long_as_each_has_a_sequence(two: AdviceQuestion, rows: list[PlanRow]) -> None:
     (more,) = [one for one in first_changes(two, rows) if one["what"] == "workers" and one["direction"] == "above"]
-    assert two.workers <= more["looked_to"] <= two.batch_tokens / two.sequence
+    assert two.workers <= more["looked_to"] <= two.batch_tokens / two.model.sequence
