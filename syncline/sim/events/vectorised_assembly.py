@@ -155,16 +155,16 @@ def _add_routes(assembly: Assembly, sent: MessageEnds) -> Ints:
 def _span_names(names: Numbers, plain: PlainInstructions, sent: MessageEnds, received: MessageEnds) -> Ints:
     """Return the names of the spans as numbers ``(N, 4)``: stream, what, label and step."""
     span_names, rows = np.zeros((len(plain.codes), 4), dtype=np.int64), plain.rows
-    stream, what, label, step = span_names.T  # views of the columns
+    stream, kind, label, step = span_names.T  # views of the columns
     stream[:] = names["compute"]
     stream[rows[codes.SEND]] = names.numbers_of(plain.column(codes.SEND, "stream"))
     for code, ends, span_name in ((codes.SEND, sent, "send"), (codes.RECV, received, "recv")):
-        what[rows[code]] = names[span_name]
+        kind[rows[code]] = names[span_name]
         label[rows[code]] = _tag_names(list(plain.column(code, "tag")), ends.tags, names)
         for row, text in zip(rows[code].tolist(), plain.column(code, "label"), strict=True):
             if text:  # the message's own label, in place of its tag
                 label[row] = names[text]
-    what[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "what"))
+    kind[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "what"))
     label[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "label"))
     for code in rows:
         step[rows[code]] = plain.numbers(code, "step")

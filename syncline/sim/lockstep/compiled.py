@@ -32,16 +32,16 @@ def _eager_round(own_times: Any, previous_times: Any, own_cost: Any, message_cos
 
 
 @compiled
-def _rendezvous_round(before: Any, own: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
+def _rendezvous_round(before: Any, times: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
     """Compute one round of a ring by the rendezvous rule: the later end of each worker's two messages.
 
-    ``before``, ``own`` and ``after`` are the times of the worker before each worker in the ring, of the worker itself,
+    ``before``, ``times`` and ``after`` are the times of the worker before each worker in the ring, of the worker itself,
     and of the one after it. ``cost`` has the seconds of its message to the worker after, ``cost_before`` those of the
     message from the worker before.
     """
     for i in range(len(result)):
-        sent = (after[i] if after[i] > own[i] else own[i]) + cost[i]
-        received = (before[i] if before[i] > own[i] else own[i]) + cost_before[i]
+        sent = (after[i] if after[i] > times[i] else times[i]) + cost[i]
+        received = (before[i] if before[i] > times[i] else times[i]) + cost_before[i]
         result[i] = sent if sent > received else received
 
 

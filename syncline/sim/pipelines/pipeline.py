@@ -120,8 +120,8 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     """
     stage_orders = schedule.orders or schedule.limits  # a greedy schedule has limits alone
     if len(stage_orders) != stages:
-        given = f"got {len(stage_orders)} stages"
-        raise SynclineError(f"schedule {schedule.name}: {given}; expected the pipeline's {stages}")
+        problem = f"got {len(stage_orders)} stages; expected the pipeline's {stages}"
+        raise SynclineError(f"schedule {schedule.name}: {problem}")
     kinds = schedule.kinds
     if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
         return  # the loops below only find out what is wrong
