@@ -35,7 +35,7 @@ def _eager_round(own_times: Any, previous_times: Any, own_cost: Any, message_cos
 def _rendezvous_round(before: Any, times: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
     """Compute one round of a ring by the rendezvous rule: the later end of each worker's two messages.
 
-    ``before``, ``times`` and ``after`` are the times of the worker before each worker in the ring, of the worker itself,
+    ``before``, ``times`` and ``after`` are the times of the worker before each worker in a ring, of the worker itself,
     and of the one after it. ``cost`` has the seconds of its message to the worker after, ``cost_before`` those of the
     message from the worker before.
     """
