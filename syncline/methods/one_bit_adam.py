@@ -246,7 +246,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step with the longest interval between averages, which is the last one."""
+        """Return the formula of the bytes per step with the longest interval between averages, the last one."""
         return per_step_formula(signs_formula(workers), self.max_interval)
 
     @override

@@ -167,7 +167,7 @@ class DelayedNesterov:
 
     @torch.no_grad()
     def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Store the pseudo-gradient, times ``weight`` and ``share``, for the next version; add it to the momentum's sum."""
+        """Store the update, times ``weight`` and ``share``, for the next version, and add it to the momentum's sum."""
         self.last_update = [weight * share * tensor for tensor in update]
         torch._foreach_add_(self.update_sums, self.last_update)
         self.num_updates += 1
