@@ -226,8 +226,6 @@ def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path,
 
     Args:
         units: the columns, each with its unit.
-        file: the file, for error messages.
-        line: the line of the row, for error messages.
     """
     for column, unit in units.items():
         if row.get(column):
@@ -284,12 +282,8 @@ def _nccl_tests_row(
     """Return the measurement in a row of the output of nccl-tests.
 
     Args:
-        cells: the words of the row.
         columns: the indices of the words ``size`` and ``time``; two bandwidths follow the time.
         kind: the collective; empty if no closed form has it, None if the output does not name it.
-        hosts: the host of each rank.
-        gpu: the driver's name of the GPUs.
-        place: the file and the number of the line, for error messages.
     """
     if not hosts:
         raise log_error(

@@ -85,13 +85,7 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
 
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
-    """Return the mean seconds of the gradients of a training step in each block of a time window, ``(blocks,)``.
-
-    Args:
-        task: the problem whose steps are timed.
-        window_s: seconds of all blocks together, see `block_means_s`.
-        device: the device of the problem.
-    """
+    """Return the mean seconds of the gradients of a training step in each block of a time window, ``(blocks,)``."""
     step = 0
 
     def run() -> None:
@@ -109,7 +103,6 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
 
     Args:
         window_s: seconds for all sizes together.
-        device: the device that multiplies.
         sizes: sizes n of the square matrices; empty: `PRODUCTS` of the device.
     """
     sizes = sizes or PRODUCTS[device.type]
@@ -137,7 +130,6 @@ def wire_seconds(
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
-        device: the device that encodes and decodes.
         elements: numbers in each tensor; a sparse format encodes one pair per `NUMBERS_PER_PAIR` of them.
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
@@ -192,11 +184,8 @@ def calibrate(
     """Measure this machine with each number of local processes in turn, and write the cluster file.
 
     Args:
-        plan: the measurements.
         workers: numbers of processes, each at least 2.
-        out: the file to write; see `ClusterFile` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if none.
-        command: the user's command, for the file.
         on_progress: called with the number of parts that are done, of ``len(workers) * len(plan.parts)``.
 
     Returns:
@@ -228,12 +217,6 @@ def calibrate_under_torchrun(
     plan: Calibration, out: Path, options: Launch, *, command: str = "", exact: bool = False
 ) -> dict[str, Any]:
     """Measure the machines of the processes that torchrun started; rank 0 writes the cluster file.
-
-    Args:
-        plan: the measurements.
-        out: the file to write; see `ClusterFile` for ``exact``.
-        options: device, backend, timeout.
-        command: the user's command, for the file.
 
     Returns:
         On rank 0 the same as `calibrate`; nothing on the others. A rank that fails, or loses another, has ``failed``.
@@ -284,14 +267,6 @@ def measure(
     plan: Calibration, options: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress
 ) -> dict[str, Any]:
     """Join the other ranks and measure; every rank returns the same.
-
-    Args:
-        plan: the measurements.
-        options: device, backend, timeout.
-        store: the store at which the ranks meet.
-        place: the place of this process among all processes.
-        machines: name of each rank's machine.
-        progress: counters that show a watching process what this rank measures.
 
     Returns:
         ``workers``, ``steps`` (of each rank, the mean seconds of each block), ``flops_per_step``,

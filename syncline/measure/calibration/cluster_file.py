@@ -90,7 +90,6 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     """Return the sections of a cluster file, with the errors of the fit.
 
     Args:
-        plan: the measurements that were made.
         measured: a result of `syncline.measure.calibration.calibrate.measure` per number of processes.
         facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
 
@@ -149,11 +148,6 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
 
     Of a transformer, the bounds hold for the width that was timed; of other problems for no transformer.
 
-    Args:
-        compute: times and rates for one number of processes, see `compute_of`.
-        measured: the measurements for each number of processes.
-        plan: the measurements that were made.
-
     Returns:
         The fields; None if the FLOPs of the problem are unknown.
     """
@@ -176,8 +170,6 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: s
     """Return the link fitted to the times of collectives; with a known link only the costs of its software.
 
     Args:
-        calls: the timed collectives.
-        plan: the measurements that were made.
         algorithms: ``gloo`` or ``textbook``, the algorithms of the collectives.
 
     Raises:
@@ -256,7 +248,6 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
     Args:
         elements: numbers of elements n, ascending.
-        seconds: the measured seconds for each.
     """
     slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
     # The fit starts from a rough guess: half of the shortest time is fixed. Noise may make the slope negative.

@@ -93,11 +93,7 @@ def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.devi
     """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes.
 
     Args:
-        kind: name of the collective.
         nbytes: bytes of the full tensor, which are rounded up to whole blocks of 4 bytes for each rank.
-        ranks: number of ranks P.
-        rank: this rank.
-        device: the device of the tensors.
     """
 
     def zeros(elements: int) -> torch.Tensor:
@@ -194,8 +190,6 @@ def time_collectives(
     """Time collectives of the default group, on all its ranks.
 
     Args:
-        timing: the collectives and sizes to time.
-        gate: the barrier from which the ranks start together.
         device: the device of the tensors; the CPU if None.
         on_point: called with the number of the next point, below ``TIMING_TURNS * len(timing.points)``.
 
@@ -265,7 +259,6 @@ def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dic
 
     Args:
         rank_times: start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``.
-        timed: the collective, with the ranks that take part.
     """
     different_ranks = dict.fromkeys(timed.ranks)  # a message of a single rank names it twice
     times_ns = np.array([rank_times[rank] for rank in different_ranks])

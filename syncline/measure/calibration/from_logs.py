@@ -37,10 +37,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     """Write a cluster file whose network is fitted to logs.
 
     Args:
-        logs: files with collectives, or with rates and round trips of lines.
         out: the file to write; a number is added if it exists, unless ``exact``.
-        command: the user's command, for the file.
-        exact: refuse an existing file.
 
     Returns:
         ``file``, ``name``, the sections of the file, and ``rows``: each measurement with its prediction and error.

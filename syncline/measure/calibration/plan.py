@@ -73,7 +73,6 @@ def plan_of_options(
 
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
-        overrides: changes of the spec's fields.
         known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size, such as ``150ms``.
@@ -129,7 +128,6 @@ def calibrate_warnings(workers: Sequence[int], cores: int | None = None, load: f
     """Return a line for each condition that makes times less meaningful: too few cores, or a busy machine.
 
     Args:
-        workers: numbers of processes.
         cores: number of cores; None: those of this machine.
         load: number of processes that want to compute; None: this machine's mean over the last minute.
     """

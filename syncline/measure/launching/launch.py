@@ -52,9 +52,8 @@ def launch(
     """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
 
     Args:
-        spec: the run.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if None.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
 
     Returns:
@@ -99,9 +98,6 @@ class Ended(NamedTuple):
         """Return the fields of ``run.json`` that every launch has, with empty ones for measurements of steps.
 
         Args:
-            spec: the run.
-            options: the options of the launch.
-            processes: number of processes P.
             step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
         """
         return {
@@ -123,10 +119,7 @@ def run_local_processes(
     """Run ``target(rank, *args)`` in a number of local processes, and watch them.
 
     Args:
-        target: an importable function.
-        processes: number of processes P.
         args: arguments of the function after the rank.
-        options: the timeout.
         parts: the folder in the run's folder to which the processes write their lines.
         on_progress: function that is called with the number of steps that all processes have completed.
 
@@ -217,8 +210,6 @@ def write_launch(
     """Write the measurements of a launch into its folder, next to the simulator's results for the same traffic.
 
     Args:
-        folder: the folder of the run.
-        spec: the run.
         options: the number of workers in each process, and whether to keep the parameters.
         parts: the folder with the lines of the processes, which is removed.
         ended: how and when the processes ended.

@@ -118,9 +118,6 @@ def read_parts(
 
     Args:
         folder: the folder with a file ``RANK.jsonl`` of each process.
-        spec: the run.
-        wall_s: seconds from the start to the end of all processes.
-        interrupted: whether the training was stopped before its end.
         processes: number of processes P; one per worker if None.
 
     Returns:

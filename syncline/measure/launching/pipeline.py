@@ -101,11 +101,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
     """Run the process of ``syncline launch`` for one stage: play each schedule, and write a line for each repeat.
 
     Args:
-        rank: the number of the stage.
-        fields: the spec as JSON fields.
         options: device, timeout, and whether to keep the parameters.
-        port: the port of the store at which processes meet.
-        folder: the folder that gets the lines.
     """
     torch.set_num_threads(1)  # a pipeline's spec has no number of threads
     spec = PipelineSpec.model_validate(fields)
@@ -152,9 +148,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
 
     Args:
         schedule: a schedule with a task order for each stage; stage k is rank k.
-        stage: the stage of this process.
         math: the forward and backward passes and updates of one run through the schedule.
-        message: the shape and type of the tensors between stages.
         watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
             ``optimizer``, and receives and sends; a record's step is the micro-batch.
     """
@@ -268,8 +262,6 @@ def launch_pipeline(
     """Train through the spec's schedules with a process per stage, measure, and write the folder.
 
     Args:
-        spec: the pipeline and its training.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, timeout; the backend is gloo.
         on_progress: called with the number of tasks that all stages have completed.
 
@@ -404,7 +396,6 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
 
     Args:
         lines: for each stage, the lines of its repeats by schedule.
-        name: name of the schedule.
     """
     timelines = []
     num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)
@@ -440,7 +431,6 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     Args:
         measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
         schedule: a schedule with an order for each stage.
-        stages: number of stages K.
     """
 
     def median_s(stage: int, activity: str) -> float:

@@ -142,13 +142,8 @@ def train_as_rank(
     """Join the other processes, train every seed, and write this process's lines into the folder.
 
     Args:
-        spec: the run.
         options: device, backend, timeout, workers in each process.
-        store: the store at which the processes meet.
-        place: the place of this process.
-        machines: name of each rank's machine.
         progress: counters that show the watching process how far this one has come.
-        folder: the folder that gets ``RANK.jsonl``.
     """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     backend = options.devices(place.local_processes).backend
@@ -190,13 +185,7 @@ def train_seed(
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
-        spec: the run.
-        seed: the seed to train.
-        task: the problem of this process's workers, with this seed.
-        comm: the communicator of all workers, with the ledger of this seed.
         watch: the stopwatch that times the steps, also those of earlier seeds.
-        rank_file: file that gets the lines.
-        wait_for_all: function that waits for all processes.
         extra_fields: function that gives further fields of each step's line.
     """
     steps_of_earlier_seeds = watch.steps_done

@@ -51,9 +51,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
     """Train as one of the processes that torchrun started; rank 0 writes the run folder.
 
     Args:
-        spec: the run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes; see ``RunFolder`` for ``exact``.
-        options: device, backend, timeout.
 
     Returns:
         On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, if rank 0
@@ -103,10 +101,7 @@ def _run_follower(
     """Train as a rank other than 0, and report the end to rank 0.
 
     Args:
-        store: the store at which the processes meet.
         run_store: the part of the store for the messages between rank 0 and the others.
-        place: the place of this process.
-        machines: name of each rank's machine.
 
     Returns:
         On rank 1 a line about a rank 0 that died, because one rank has to report it; otherwise None.

@@ -121,8 +121,6 @@ def agree(
     """Check that all ranks are there and have equal values, and return the machine of each rank.
 
     Args:
-        store: the store through which the ranks exchange their values.
-        place: the rank of this process.
         values: this rank's values that must be equal on all ranks.
         timeout_s: seconds to wait for the other ranks.
         mistake: why this rank cannot take part; None if it can.
@@ -156,7 +154,6 @@ def _disagreement(identities: list[dict[str, Any]], names: list[str]) -> str | N
 
     Args:
         identities: what each rank wrote into the store in `agree`.
-        names: the values that must be equal.
     """
     for rank, rank_identity in enumerate(identities):
         mistake: str | None = rank_identity["mistake"]

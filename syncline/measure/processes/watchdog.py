@@ -220,7 +220,6 @@ def run_watched(
 
     Args:
         target: an importable function.
-        processes: number of processes P.
         args: arguments of the function, the same in every process.
         progress: the counters that every process updates.
         folder: the folder in which processes write files about failures.

@@ -122,8 +122,6 @@ def moved_tensor(x: Tensor, gpu: torch.device | None, result: Tensor, is_asynchr
     It is a copy if the devices differ. The host waits for values that come from a GPU, unless the move is asynchronous.
 
     Args:
-        x: the tensor to move.
-        gpu: the GPU to which the script moves it.
         result: what torch's own function returned on the CPU, which may be ``x`` itself.
         is_asynchronous: whether the script asked for a move by ``non_blocking``.
     """
@@ -142,7 +140,6 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     Args:
         f: torch's ``Tensor.to``, which gets the CPU in place of a GPU.
         args: the arguments passed by position, the tensor first.
-        kwargs: the arguments passed by name.
     """
     x, *other_args = args
     first_arg = other_args[0] if other_args else None
@@ -169,7 +166,6 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     Args:
         f: torch's ``Tensor.cuda``, which is not called.
         args: the tensor, and the device if it was passed by position.
-        kwargs: the other arguments of the call.
     """
     x, *other_args = args
     device = kwargs.get("device", other_args[0] if other_args else None)

@@ -142,7 +142,6 @@ class TracedGroup(dist.ProcessGroup):
         Args:
             kind: the collective whose time the call takes.
             nbytes: bytes as `syncline.costmodel.Call` counts them for the kind.
-            run: function that starts the call with gloo.
             script_kind: the collective in the script, if it is another kind.
         """
         call, number_in_group = RECORDER.new_call(), RECORDER.next_number(self.key)

@@ -268,14 +268,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CountedOperation | None:
-    """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time.
-
-    Args:
-        func: torch's operation.
-        args: its arguments passed by position.
-        kwargs: its arguments passed by name.
-        out: its results.
-    """
+    """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time."""
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in SILENT or name in VIEWS:
@@ -342,13 +335,6 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
     """Return the bytes of the arguments that an operation reads, and of the arguments and results that it writes.
 
     An argument that the operation reads and changes counts twice.
-
-    Args:
-        name: torch's name of the operation.
-        schema: torch's schema of the operation's arguments.
-        args: the arguments passed by position.
-        kwargs: the arguments passed by name.
-        out: the results.
     """
     if name == "all_gather_copy_in":  # FSDP2 copies its inputs into this rank's part of the buffer
         return 2 * tensor_bytes(tensors_in(args[0]))

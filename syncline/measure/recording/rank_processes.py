@@ -66,7 +66,6 @@ def reset_child_state(num_threads: int, seed: int) -> None:
     """Set the threads of a forked child, and reset its random generators, so that they do not depend on the parent.
 
     Args:
-        num_threads: number of threads of torch.
         seed: the seed of Python's and NumPy's generators, which a new process would seed randomly; torch's generator
             gets the state that it has in every new process.
     """
@@ -121,7 +120,6 @@ def write_failure(folder: Path, rank: int, text: str = "", reason: str = "", lin
 
     Args:
         folder: the folder in which ranks write why they failed.
-        rank: the rank that failed.
         text: what the user sees unchanged, such as a traceback.
         reason: the error in one sentence; empty if ``text`` contains it.
         line: the line of the user's script that failed.

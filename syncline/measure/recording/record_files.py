@@ -133,8 +133,6 @@ def rank_record_from_tables(
     """Return the record of a rank from its tables of events and operations.
 
     Args:
-        events: the rank's rows of ``trace.parquet``.
-        operations: the rank's rows of ``operations.parquet``.
         groups: the name and the ranks of each group; a row refers to a group by its index here.
 
     Raises:

@@ -67,11 +67,7 @@ class ShapedGroups:
         return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
     def wrap_group_helper(self, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper of torch's function that creates a group on every rank; it also adds the group to the list.
-
-        Args:
-            helper: ``_new_process_group_helper`` of ``torch.distributed.distributed_c10d``.
-        """
+        """Return a wrapper of torch's function that creates a group on every rank; it also adds the group to the list."""
 
         def create_and_list(
             size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **options: Any
@@ -140,7 +136,6 @@ def record_functional(func: Any, args: tuple[Any, ...], result: Any) -> None:
     Fake tensors never reach a process group, so the group cannot record these calls.
 
     Args:
-        func: torch's operation.
         args: the arguments of the operation: a tensor or a list of tensors, and later the group or its name.
         result: the tensor or tensors that the operation returned; they carry the number of the call until the wait.
     """
@@ -218,7 +213,6 @@ def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
     Args:
         rank: the global rank; None if the call gives the rank in the group.
         rank_in_group: the rank in the group; None means 0.
-        group: the process group; None for the default group.
     """
     if rank is not None:
         return rank
@@ -246,13 +240,7 @@ def on_real_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Callable[..., Any]:
-    """Return a replacement of ``init_process_group`` that waits for no other rank, and whose collectives do nothing.
-
-    Args:
-        init: torch's ``init_process_group``.
-        rank: the rank of this process.
-        workers: number of ranks of the trace.
-    """
+    """Return a replacement of ``init_process_group`` that waits for no other rank, and whose collectives do nothing."""
 
     def init_process_group(backend: Any = None, *_: Any, **kwargs: Any) -> Any:
         world_size = kwargs.get("world_size", -1)  # -1: torch's default, the number of ranks in the environment
@@ -279,8 +267,6 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     """Install the hooks by which a script runs in this process as one rank without any other rank.
 
     Args:
-        rank: the rank of this process.
-        workers: number of ranks of the trace.
         folder: the folder that all ranks share, for objects that they send each other.
 
     Returns:

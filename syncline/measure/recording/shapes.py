@@ -146,9 +146,6 @@ def find_representatives(
     """Return, for each of the ``workers`` ranks, the recorded rank that stands for it.
 
     Args:
-        families: the groups of the script.
-        workers: number of ranks P.
-        records: the records by rank.
         record_more: a function that records further ranks and adds them to ``records``.
     """
     # Roles depend on the families with messages, which only records show. Each round records the first and the last
@@ -223,8 +220,6 @@ def record_by_shapes(
     """Run a script on tensors that have shapes and no values, and return its record.
 
     Args:
-        program: the script.
-        workers: number of ranks P.
         ranks: the ranks to record. Each stands for the ranks of its role from itself to the next one in this list of
             the same role; the first of a role stands for those before it too. If empty, the function finds them.
         options: whether the script sees GPUs and may branch on clocks.
@@ -294,9 +289,6 @@ def run_ranks(
     """Record ranks in parallel, and the ranks with which they exchange objects; return the ranks that were recorded.
 
     Args:
-        program: the script.
-        workers: number of ranks P.
-        ranks: the ranks to record.
         folder: the folder in which each recorded rank writes a file.
         recorded: ranks that were recorded earlier.
         options: whether the script sees GPUs and may branch on clocks.

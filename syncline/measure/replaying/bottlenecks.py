@@ -44,12 +44,6 @@ from syncline.sim.program.rounds import rounds
 def link_rows(record: TraceRecord, network: Network, step_s: float, question: ReplayedOn) -> list[dict[str, Any]]:
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
-    Args:
-        record: the record of the script.
-        network: the network without changes.
-        step_s: seconds of a mean step on it, with the changes.
-        question: the algorithm of collectives, and the changes.
-
     Returns:
         Rows with ``channels``, the number of directions of such links that carry anything, ``bytes``, the bytes that
         one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
@@ -84,9 +78,6 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
     A channel is one direction of a link.
 
     Args:
-        record: the record of the script.
-        window: the steps that count.
-        network: the network that joins the ranks.
         algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
     """
     workers = len(record.ranks)
@@ -137,8 +128,6 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
     """Return the sensitivities of a record's step time on a network.
 
     Args:
-        timed: the replay of the record on the network.
-        question: the algorithm of collectives, and the changes.
         lines: rows of the lines of the script, the longest waits first.
 
     Returns:
@@ -183,8 +172,6 @@ def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: Lin
     It is the percentage by which the step time changes if the field grows by 1 %.
 
     Args:
-        timed: the replay of the record on the network.
-        question: the algorithm of collectives, and the changes.
         field: ``compute``, ``bandwidth`` or ``latency``.
         group: the links whose field changes; None: all links.
     """

@@ -159,10 +159,6 @@ def build_programs(
     """Return the program of each rank for the event simulation.
 
     Args:
-        ranks: the record of each rank.
-        hardware: the hardware that computes, or the measured seconds.
-        algorithm_of: function that returns the algorithm of a collective.
-        stream_of: function that returns the stream of a collective.
         host: ``waits`` or ``ahead``, see `host_behaviour`.
         seconds_of: function that returns the seconds of a collective; None: the messages of its algorithm are
             simulated.
@@ -281,8 +277,6 @@ def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Ca
     """Return whether there are few enough messages for a replay to simulate those of collectives one by one.
 
     Args:
-        ranks: the record of each rank.
-        network: the network that joins the ranks.
         algorithm_of: function that returns the algorithm of a collective; None for the default.
     """
     if len(ranks) <= MAX_SIMULATED_RANKS:
@@ -309,8 +303,6 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
     The default holds if ``policy`` is None, and for groups for which `group_algorithm` knows no fastest one.
 
     Args:
-        network: the network of all workers.
-        workers: number of workers P.
         policy: an algorithm or a policy such as ``auto``; None: the default.
     """
 
@@ -371,9 +363,6 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
-        ranks: the record of each rank.
-        network: the network that joins the ranks.
-        hardware: the hardware that computes, or the measured seconds.
         algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
 
@@ -407,8 +396,6 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
     at the same time, and share cards and uplinks. An irregular group is simulated by itself.
 
     Args:
-        network: the network of all workers.
-        workers: number of workers P.
         policy: algorithm or policy; None: that of the network's library.
     """
 

@@ -147,8 +147,6 @@ def _causes(rows: ReplayRows, step_s: Mapping[tuple[str, str], float], has_sever
 
     Args:
         rows: the sensitivities of all records on all networks.
-        step_s: seconds of a mean step by record and network.
-        has_several_scripts: whether the text names the scripts.
     """
     lines: list[Any] = [Text("what decides a step", style="bold")]
     for group in _group_by(rows, "method", "network"):
@@ -164,7 +162,6 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
 
     Args:
         rows: the output of `syncline.measure.replaying.bottlenecks.sensitivities`.
-        step_time_s: seconds of a mean step of the record.
     """
 
     def select(kind: str) -> list[Mapping[str, Any]]:

@@ -33,10 +33,7 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
-        program: the script, module or function.
-        workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
-        max_workers: largest number of ranks.
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, after --")
@@ -59,9 +56,6 @@ def trace(
 
     Args:
         programs: the programs to run; the first is the baseline of speedups.
-        workers: number of ranks, one process each.
-        question: the networks, the hardware and the changes of the replay.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
         run: function that runs a program on this number of ranks, and returns the record of each.
         max_workers: largest number of ranks that ``run`` can run.
         options: whether the script sees GPUs and may branch on clocks.
@@ -99,7 +93,6 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 
     Args:
         folders: folders of traces; the first record is the baseline of speedups.
-        question: the networks, the hardware and the changes of the replay.
         out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
 
     Returns:
@@ -128,13 +121,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _replay_into_folder(
     folder: RunFolder, records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool, origin: dict[str, Any]
 ) -> TraceAnswer:
-    """Replay records, write the results into the run folder of ``syncline trace`` or ``whatif``, and return them.
-
-    Args:
-        question: the networks, the hardware and the changes of the replay.
-        whatif: whether the command is ``whatif``.
-        origin: fields of ``run.json`` on where the records come from.
-    """
+    """Replay records, write the results into the run folder of ``syncline trace`` or ``whatif``, and return them."""
     result, replays = replay_records(records, question, whatif)
     write_replays(folder, replays, rows=result["rows"], question=question)
     command = {"command": "whatif" if whatif else "trace", **origin, "question": question.fields()}

@@ -378,7 +378,6 @@ def _column_ms(column: str, per_ms: float = 1.0) -> Callable[[Mapping[str, str]]
     """Return a function that returns the milliseconds in a row's column, or None if the column is empty.
 
     Args:
-        column: name of the column.
         per_ms: number of the column's units in a millisecond.
     """
     return lambda row: positive_number(row[column], column) / per_ms if row.get(column) else None

@@ -274,9 +274,7 @@ def fitted_to(
     values in `START`.
 
     Args:
-        points: measured points.
         machine: hardware that bounds the constants, by its memory bandwidth and by `MATMUL_CEILING` times its peak.
-        recomputed: whether activations were recomputed.
     """
     constants = START
     spread: dict[str, float] = {}
@@ -319,11 +317,6 @@ def errors_of_cells_left_out(
 
     A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
     cell, the constants are fitted to the calibration points outside of it. The first row has the errors of all cells.
-
-    Args:
-        spec: the validation, with its hardware and its division of the points into calibration and test.
-        one_node_points: points measured on one node.
-        recomputed: whether activations were recomputed.
     """
     errors = errors_by_cell(one_node_points, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
     if not errors:
@@ -341,10 +334,7 @@ def errors_by_cell(
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
     Args:
-        one_node_points: points measured on one node.
         calibrated: number of parts of the points, and the index of the part that is calibrated on.
-        machine: hardware whose ceilings hold.
-        recomputed: whether activations were recomputed.
     """
     num_parts, calibrated_part = calibrated
     points = [point for point in one_node_points if point.tensor == 1]

@@ -49,9 +49,6 @@ class Software:
 
         A step takes what the measured step of this number takes if that has the same calls; otherwise the median over
         all measured steps with these calls, or over all measured steps if none has.
-
-        Args:
-            calls_by_step: the calls of each of the T steps, each as `without_context`.
         """
         all_steps = list(range(self.step_s.shape[1]))
         step_s, inside_s = [], []
@@ -145,10 +142,7 @@ def predict(
     """Return the predicted clock of a training between real processes.
 
     Args:
-        trained: the simulated training, whose ledger has the calls of each step.
-        software: times on this machine without a network.
         link: each worker's link, with the costs of gloo's software.
-        workers: number of workers P.
         segment_bytes: the largest payload that a device counts as one packet.
     """
     steps = sent_by_step(trained)

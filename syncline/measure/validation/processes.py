@@ -88,12 +88,6 @@ def validate_processes(
 ) -> dict[str, Any]:
     """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
 
-    Args:
-        question: the trainings, and how often each is measured.
-        hosts: the hosts that run the processes.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
-        on_progress: function that gets a line about each stage of the work.
-
     Returns:
         ``rows`` (one per training and network), ``summary`` (errors of groups of them), ``folder``.
 
@@ -144,8 +138,6 @@ def validate_local(
         workers: numbers of processes, with commas between; those of the specs if None.
         cluster: file of a calibration of this machine; if None, the machine is calibrated now.
         repeats: number of times that each training is measured after a warm-up.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
-        on_progress: function that gets a line about each stage of the work.
     """
     worker_counts = tuple(process_counts(workers) if workers else sorted({spec.workers for spec in specs}))
     question = Question(tuple(specs), worker_counts, repeats)

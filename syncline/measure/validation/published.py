@@ -116,7 +116,6 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """Return the spec by which ``syncline project`` predicts a published training.
 
     Args:
-        row: row of a table of trainings.
         by_utilisation: whether computing is FLOPs at the utilisation of the hardware, even if its kernels are known.
     """
     shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")

@@ -28,12 +28,7 @@ ERRORS = "points mape median worst bias"
 
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
-    """Return tables of the errors, of their groups, and of the constants.
-
-    Args:
-        result: the result of `syncline.measure.validation.validate.validate_published`.
-        spec: the spec of that validation.
-    """
+    """Return tables of the errors, of their groups, and of the constants."""
     if isinstance(spec, ClustersSpec):
         return _cluster_tables(result, spec)
     rows = result["summary"]

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tuple[dict[str, Any], list[Group]]]:
     """Validate the specs of a question; yield result and tables of each published validation, then of trainings.
 
-    Args:
-        question: the question.
-        say: function that prints a line of progress, or a warning.
-
     Raises:
         SpecError: a spec is wrong, or ``out`` names one folder for several validations.
     """
@@ -76,9 +72,6 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
 
 def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
     """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
-
-    Args:
-        out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
         ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,

@@ -129,7 +129,6 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
 
     Args:
         lines: the content of the server's file.
-        spec: the run.
         steps: completed steps of the training, each of P workers.
     """
     workers, zero_ns = spec.workers, lines.facts["zero_ns"]
@@ -171,7 +170,6 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
     """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down.
 
     Args:
-        wall_s: seconds of the training.
         steps: completed steps, each of P workers.
     """
     costs = FailureCosts(spec.workers, wall_s, steps)
@@ -226,10 +224,6 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
 
 def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with the workers' steps and updates in a recorded order.
-
-    Args:
-        spec: the run.
-        order: columns of ``order.parquet``, see `order_columns`.
 
     Returns:
         The parameters of the server's model, ``(S, *s)`` each, and the history.

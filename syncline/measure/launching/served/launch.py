@@ -74,8 +74,6 @@ def launch_served(
     """Train workers at their own pace on local processes, measure, and write the folder of a run.
 
     Args:
-        spec: the run; its seeds are trained side by side.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, timeout, ``rejoins``; the defaults of `Launch` if None.
         on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
 
@@ -161,7 +159,6 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
     """Return the measured training and the simulated one; None if no step of the training was completed.
 
     Args:
-        wall_s: seconds from the start to the end of all processes.
         ended_early: whether the training ended before its last step.
     """
     if not lines.facts:

@@ -76,9 +76,6 @@ class RoundReport(_Head):
         """Refuse a report on other steps than the server assigned, or with impossible times.
 
         Args:
-            steps: numbers of the assigned steps.
-            num_drawn: number of steps that all workers have begun.
-            seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
         if [number for number, *_ in self.steps] != list(steps):
@@ -157,11 +154,6 @@ def _work(
     """Train in rounds, from a model of the server to an update for it, until the server ends the training.
 
     Args:
-        server: the connection to the server.
-        local_worker: the worker's parameters, optimizer and task.
-        rank: the number of the worker.
-        watch: the stopwatch that times the steps.
-        register: the counters of all workers.
         slowdown: how long the worker sleeps after each step, relative to the duration of the step.
     """
     while True:

@@ -78,8 +78,6 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
     """Return the head of a rank's file, with the operations of each segment of its record.
 
     Args:
-        record: the record of the rank.
-        num_ranks: number of ranks of the trace.
         fields: further attributes, by name.
     """
     head = chakra_messages().metadata(version=VERSION)

@@ -54,10 +54,8 @@ def export_record(
     """Write the record of a folder as Chakra traces, in which computing takes the time of some hardware.
 
     Args:
-        source: the folder of the record.
         machine: hardware, or ``measured``, as a user writes it.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank, and the folder.
@@ -83,11 +81,8 @@ def write_chakra(
     """Write a record as Chakra traces, one file per rank.
 
     Args:
-        ranks: the record of each rank.
         segment_s: for each rank, the seconds of its segments.
-        host_runs_ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
-        out: a new folder; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
@@ -111,10 +106,6 @@ def write_chakra(
 
 def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
     """Read Chakra traces and write them as a record.
-
-    Args:
-        source: the folder of the traces.
-        out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank: the number of its events and of its computing segments; and the record's folder.

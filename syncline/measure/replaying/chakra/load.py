@@ -93,10 +93,6 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
 
     A dependency on a node that takes no time is replaced by the dependencies of that node.
 
-    Args:
-        nodes: the nodes of a rank.
-        path: path of the file, for error messages.
-
     Raises:
         SpecError: two nodes have one number, a type is not supported, a dependency is missing, or nodes wait for each
             other in a circle.
@@ -379,8 +375,6 @@ def _read_kernels(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
 
     Args:
         text: a JSON list with these four values for each operation; None if the file does not have them.
-        count: number of operations of the segment.
-        path: path of the file, for error messages.
     """
     if text is None:
         return [()] * count
