@@ -193,7 +193,7 @@ class ServedProcesses:
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
-        """Watch workers and server until the server ends; return the failure of the training, or None if there is none."""
+        """Watch workers and server until the server ends; return the failure of the training, or None."""
         while True:
             raise_if_interrupted()
             on_poll(self.progress)

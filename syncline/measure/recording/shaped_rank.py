@@ -67,7 +67,7 @@ class ShapedGroups:
         return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
     def wrap_group_helper(self, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a wrapper of torch's function that creates a group on every rank; it also adds the group to the list."""
+        """Return a wrapper of torch's function that creates a group on a rank; it also adds the group to the list."""
 
         def create_and_list(
             size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **options: Any
