@@ -332,7 +332,7 @@ class E3M0:
         return e3m0_bytes(count)
 
     def encode(self, x: Tensor) -> Tensor:
-        """Encode numbers ``(R, n)`` as bytes ``(R, nbytes(n))``, each row with its own scale."""
+        """Encode the tensors of workers, ``(R, n)``, as bytes ``(R, nbytes(n))``, each row with its own scale."""
         largest = x.abs().amax(1, keepdim=True).to(torch.float32)
         # largest = mantissa 2^exponent, with the mantissa in [0.5, 1): below 0.75, half of 2^exponent is nearer.
         mantissa, exponent = torch.frexp(largest)

@@ -72,12 +72,12 @@ class Assembly:
         self.starts_s, self.workers = starts_s, len(starts_s)
         self.names, self.keys, self.messages = Numbers(), Numbers(), Messages(self.workers)
         self.instructions: list[OnStream | None] = []
-        self.span_names: list[SpanNames] = []
+        self.span_names: list[SpanNames] = []  # of each operation behind those in ``span_name_blocks``
         self.span_name_blocks: list[Ints] = []
         self.choices: list[Choice] = []
         self.chosen: list[ChosenOption] = []
         self.errors: list[str] = []
-        self.spans = 0
+        self.spans = 0  # number of spans that the assembled programs can record
         self.route_indices: dict[tuple[int, int], int] = {}
         self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_ports: dict[str, int] = {}  # by stream

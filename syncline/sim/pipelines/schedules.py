@@ -242,7 +242,7 @@ def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Sched
         raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(result).__name__}")
     orders_or_limits = result.orders or result.limits  # limits, if the order depends on timing
     if len(orders_or_limits) != stages:
-        raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(result.orders)}")
+        raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(orders_or_limits)}")
     return result
 
 
