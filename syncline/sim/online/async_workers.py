@@ -196,7 +196,7 @@ class _AsyncSimulation:
         )  # fmt: skip
 
     def _programs(self, working: set[int]) -> list[list[Instruction]]:
-        """Return the programs of workers, then of their handlers, then those between local servers and the upper server.
+        """Return the programs of workers, then of their handlers, then those between local servers and the upper one.
 
         The workers in ``working`` begin with the first model; the others wait for a model.
         """
