@@ -168,19 +168,17 @@ def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall])
     return replace(costs, call_of_s=(*costs.call_of_s, calls_of_kind), byte_s=per_byte)
 
 
-def _reweighted_step(
-    derivatives: Floats, measured_s: Floats, residuals: Floats, unknowns: Floats, units: Floats
-) -> Floats:
+def _reweighted_step(slopes: Floats, measured_s: Floats, residuals: Floats, unknowns: Floats, units: Floats) -> Floats:
     """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less.
 
     Args:
-        derivatives: derivatives of the predicted seconds by the unknowns, ``(N, n)``.
+        slopes: derivatives of the predicted seconds by the unknowns, ``(N, n)``.
         measured_s: measured seconds, ``(N,)``.
         residuals: ``1 - predicted / measured``, ``(N,)``.
         unknowns: unknowns so far, ``(n,)``.
         units: units in which the step solves for the unknowns, ``(n,)``.
     """
-    matrix = derivatives / measured_s[:, None] * units
+    matrix = slopes / measured_s[:, None] * units
     weights = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
     return non_negative(matrix * weights[:, None], (residuals + matrix @ (unknowns / units)) * weights) * units
 

@@ -52,12 +52,12 @@ class BoundedCache(Generic[P, T]):
     Args:
         function: function of hashable arguments; callers must not change its results.
         max_bytes: limit for all results together, in bytes; a larger result is not cached.
-        nbytes_of: function from a result to its bytes.
+        bytes_of: function from a result to its bytes.
     """
 
-    def __init__(self, function: Callable[P, T], max_bytes: float, nbytes_of: Callable[[T], float]) -> None:
+    def __init__(self, function: Callable[P, T], max_bytes: float, bytes_of: Callable[[T], float]) -> None:
         """Wrap a function whose results are kept, up to ``max_bytes``; the cache is empty."""
-        self._function, self._max_bytes, self._nbytes_of = function, max_bytes, nbytes_of
+        self._function, self._max_bytes, self._nbytes_of = function, max_bytes, bytes_of
         self._results: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()
         self.nbytes = 0.0
@@ -88,11 +88,9 @@ class BoundedCache(Generic[P, T]):
             self.nbytes = 0.0
 
 
-def bounded_cache(
-    max_bytes: float, nbytes_of: Callable[[Any], float]
-) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
+def bounded_cache(max_bytes: float, bytes_of: Callable[[Any], float]) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
     """Return a decorator that makes a function a `BoundedCache` with this limit in bytes."""
-    return lambda function: BoundedCache(function, max_bytes, nbytes_of)
+    return lambda function: BoundedCache(function, max_bytes, bytes_of)
 
 
 def is_hashed_by_value(value: object) -> bool:

@@ -190,7 +190,7 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
     residuals = -np.log1p(relative_errors)
     num_points = residuals.size
     if sources is not None and len(set(sources)) > 1:
-        return _uncertainty_of_another_source(residuals, np.asarray(sources), basis)
+        return _uncertainty_of_new_source(residuals, np.asarray(sources), basis)
     if num_points >= ROBUST_POINTS:
         median = np.median(residuals)
         # 1.4826 makes the median absolute deviation a standard deviation, for normal residuals.
@@ -202,9 +202,7 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
     return Uncertainty(low, high, int(num_points), basis)
 
 
-def _uncertainty_of_another_source(
-    residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str
-) -> Uncertainty:
+def _uncertainty_of_new_source(residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str) -> Uncertainty:
     """Return the uncertainty of a source that is not among those of the residuals; each source counts alike."""
     residuals_by_source = [residuals[sources == name] for name in sorted(set(sources.tolist()))]
     means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])

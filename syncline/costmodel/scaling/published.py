@@ -249,11 +249,10 @@ def _douillard() -> list[LossFit]:
         law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
         seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # before their conversion
+        setup = ""
         if method != "ddp-adam":
             seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}
-        setup = (
-            "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
-        )
+            setup = "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
         fits.append(LossFit(
             name, (method,), family="douillard-2025", law=law, seen_ranges=seen,
             within=_uncertainty_of_new_sizes(losses, names, "losses of Tables 5 and 6"),

@@ -369,9 +369,7 @@ def mean_step(
     def price(call: Call) -> list[PricedCall]:
         parts = []
         for part in split_call(call, overlap, buckets):
-            cost_s = call_s(
-                part.collective, workers, nbytes=part.payload_bytes, link=link, algorithm=algorithm, rule=rule
-            )
+            cost_s = call_s(part.collective, workers, part.payload_bytes, link=link, algorithm=algorithm, rule=rule)
             encode_s = 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s
             opening = None
             if link.tcp is not None:  # TCP's windows close while the network is idle, and open again in the call
@@ -414,7 +412,7 @@ def priced_step(
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
     overlaps = depends_on_idling = False
-    longest_idle_s = 0.0
+    max_idle_s = 0.0
     for pattern in patterns:
         for call in pattern.calls:
             for priced_call in price(call):
@@ -423,13 +421,11 @@ def priced_step(
                 overlaps |= priced_call.call.ready < 1 or priced_call.call.wait_steps > 0
                 if priced_call.after_idling is not None:
                     depends_on_idling = True
-                    longest_idle_s = max(longest_idle_s, priced_call.after_idling.longest_s)
+                    max_idle_s = max(max_idle_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or depends_on_idling:
         # Only the clocks of a worker tell its waits, and the idle times of the network.
-        worker = worker_after(
-            compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s, optimizer_s=optimizer_s
-        )
+        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_s=max_idle_s, optimizer_s=optimizer_s)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
