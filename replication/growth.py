@@ -33,5 +33,5 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
 
     powers = np.linspace(0.0, 1.5, 151)
     best_power = float(powers[np.argmin([negative_log_likelihood(power) for power in powers])])
-    least = negative_log_likelihood(best_power)
-    return best_power, {power: negative_log_likelihood(power) - least for power in (0.0, 0.5, 1.0)}
+    minimum = negative_log_likelihood(best_power)
+    return best_power, {power: negative_log_likelihood(power) - minimum for power in (0.0, 0.5, 1.0)}

@@ -38,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         allowance=Allowance(time_s=parse_seconds(options.duration, "--for") if options.duration else None),
         search_s=parse_seconds(options.search_for, "--search-for") if options.search_for else None,
     )  # fmt: skip
-    made = ", ".join(f"{stage} {result.finished.get(stage, 0)} of {number}" for stage, number in result.planned.items())
-    print(f"{time.monotonic() - begun_s:.0f} s: {made}; trials {result.effort}")
+    counts = (f"{stage} {result.finished.get(stage, 0)} of {number}" for stage, number in result.planned.items())
+    print(f"{time.monotonic() - begun_s:.0f} s: {', '.join(counts)}; trials {result.effort}")
     print("\n".join(result.notes))
     return 0
 

@@ -257,8 +257,8 @@ def _rounding_sentence(result: Replicated, rounding: str) -> str:
 
 def _median_text(values: Iterable[float | None], format_value: Callable[[float], str]) -> str:
     """Return the median of the values that are known, as text; a dash if none is."""
-    known = [value for value in values if value is not None]
-    return format_value(median(known)) if known else "-"
+    numbers = [value for value in values if value is not None]
+    return format_value(median(numbers)) if numbers else "-"
 
 
 def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:

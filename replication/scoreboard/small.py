@@ -106,9 +106,9 @@ def best_weight(momenta: str, base: str = "adam") -> float:
 def momenta_in_every_step() -> dict[str, float]:
     """Return the best loss with one momentum and with two, averaged in every step, over weights and rates."""
     weights = (0.5, 0.9)
-    one = [_mixed((SLOW,), (weight,), period=1) for weight in weights]
+    single = [_mixed((SLOW,), (weight,), period=1) for weight in weights]
     two = [_mixed((FAST, SLOW), (round(1 - weight, 2), weight), period=1) for weight in weights]
-    return {"one": min(map(best_loss, one)), "two": min(map(best_loss, two))}
+    return {"one": min(map(best_loss, single)), "two": min(map(best_loss, two))}
 
 
 # MT-DAO, Table 1 and Figures 13 and 14: labels alike or skewed, rates from trying.

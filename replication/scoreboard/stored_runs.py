@@ -36,8 +36,8 @@ def slowdown_by_method() -> dict[str, float]:
     target = max(losses[max(losses)] for losses in evaluations[Cell("adam")].values())
     slowdowns = {}
     for name in ("rotation", "adam"):
-        late, on_time = evaluations[Cell(name)].values(), evaluations[Cell(name, "on-time")].values()
-        late_steps = median(steps_to_loss(losses, target) for losses in late)
+        delayed, on_time = evaluations[Cell(name)].values(), evaluations[Cell(name, "on-time")].values()
+        late_steps = median(steps_to_loss(losses, target) for losses in delayed)
         slowdowns[name] = late_steps / median(steps_to_loss(losses, target) for losses in on_time)
     return slowdowns
 

@@ -60,13 +60,13 @@ def _headline() -> Run:
     with (RESULTS / HEADLINE / "trials.csv").open(encoding="utf-8") as lines:
         trials = [{**line, "trial": int(line["trial"])} for line in csv.DictReader(lines)]
     first = [trial | {"loss": float(trial["loss"] or np.inf)} for trial in trials]
-    again = [trial | {"loss": float(trial["again"])} for trial in trials if trial["again"]]
+    repetitions = [trial | {"loss": float(trial["again"])} for trial in trials if trial["again"]]
     claims = [
         ReplicatedClaim(claim=claim.key, comparisons=tuple(map(compared, claim.headline)), settled_by="more trials")
         for claim in claims_of()
         if claim.headline
     ]
-    rows = verdict_rows(claims, losses, min_seeds=5, spreads=search_spreads(first, again))
+    rows = verdict_rows(claims, losses, min_seeds=5, spreads=search_spreads(first, repetitions))
     return Run(
         "text-gpt, 4 workers, 400 steps", max(int(trial["trial"]) for trial in trials),
         {claim.claim: claim.comparisons for claim in claims}, rows,

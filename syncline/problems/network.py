@@ -341,8 +341,8 @@ class FunctionalModule:
                 part_parameters[key] = weights[name]  # type: ignore[assignment]
             logits: Tensor = self._module(inputs)
         finally:
-            for part_parameters, key, own, _name in self._weight_slots:
-                part_parameters[key] = own
+            for part_parameters, key, own_weight, _name in self._weight_slots:
+                part_parameters[key] = own_weight
         return logits
 
 

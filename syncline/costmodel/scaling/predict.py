@@ -255,8 +255,8 @@ def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen
         edge = {**variables, name: variables[name] / factor}
         log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
         log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]
-        least, largest = min(log_change, *log_changes), max(log_change, *log_changes)
-        return _Shift(mean=0.0, low=least - log_change, high=largest - log_change, basis=TOKENS_BASIS)
+        lowest, highest = min(log_change, *log_changes), max(log_change, *log_changes)
+        return _Shift(mean=0.0, low=lowest - log_change, high=highest - log_change, basis=TOKENS_BASIS)
     drift: Drift | None = fit.drifts.get(name)
     if drift is None:
         return _Shift(mean=0.0, low=None, high=None, basis=None)
