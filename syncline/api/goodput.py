@@ -21,5 +21,8 @@ def answer_goodput(question: Goodput) -> Result:
     tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")
     return Result(
-        "goodput", record, tables=partial(tables_after, transferred, tables), asked=lambda: {"failures": failures}
+        "goodput",
+        record,
+        tables=partial(tables_after, transferred, tables),
+        question_fields=lambda: {"failures": failures},
     )

@@ -65,7 +65,7 @@ class Result:
         tables: Callable[[], Sequence[Group]] = tuple,
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
-        asked: Callable[[], Mapping[str, Any]] = dict,
+        question_fields: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
     ) -> None:
         """Store the result and the functions that draw it.
@@ -77,11 +77,11 @@ class Result:
             tables: function that returns the tables; they are made when they are first read.
             figure: function that draws the figure; None: that of the training in the folder, if there is one.
             folder: folder of the result's files; None: the result has none, and `save` writes the record.
-            asked: function that returns the question as fields, which `save` writes if there is no folder.
+            question_fields: function that returns the question as fields, which `save` writes if there is no folder.
             scratch: temporary folder, which is removed once nothing refers to the result.
         """
         self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
-        self._tables, self._figure, self._asked = tables, figure, asked
+        self._tables, self._figure, self._question_fields = tables, figure, question_fields
         self.read_from: Path | None = None
         if scratch is not None:
             weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
@@ -235,7 +235,9 @@ class Result:
             from syncline.runs.folders.folder import RunFolder, environment
 
             with RunFolder(target, exact=True) as folder_files:
-                folder_files.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.record)
+                folder_files.json(
+                    "run", environment() | {"command": self.command} | dict(self._question_fields()) | self.record
+                )
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
         try:

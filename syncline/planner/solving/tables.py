@@ -222,10 +222,10 @@ def _asks_loss(question: InverseProblem) -> bool:
 
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     """Return the note below the last table, which explains the columns and the basis of the rows."""
-    sought, present_value = rows[0]["sought"], rows[0]["now"]
+    variable, present_value = rows[0]["sought"], rows[0]["now"]
     present_text = ""
-    if present_value is not None and sought not in METHOD_VARIABLES:  # else each method has its own
-        present_text = f" ({VALUE_TEXTS[sought](present_value)})"
+    if present_value is not None and variable not in METHOD_VARIABLES:  # else each method has its own
+        present_text = f" ({VALUE_TEXTS[variable](present_value)})"
     note = f"\nNow: whether the target is met today{present_text}. Nine of ten: the values that suffice with the "
     note += "shortest and the longest times between which nine of ten measurements are expected. Other columns: at the "
     note += "value, or at the nearest one. Waiting: for the network, with nothing to compute."

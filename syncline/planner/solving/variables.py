@@ -158,13 +158,13 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
     original: Any = method
     sense: Sense = "longest" if name == "period" else "fewest"
     if name == "period":
-        current, least, most = original.period, 1, MAX_PERIOD
+        current, lowest, highest = original.period, 1, MAX_PERIOD
     else:  # a fragment is merged before its next exchange begins
-        current, least, most = original.stream.tau, 0, original.period - 1
-    most = min(most, spec.steps)
-    values = [value for value in range(least, most + 1) if _with_steps(original, name, value) is not None]
+        current, lowest, highest = original.stream.tau, 0, original.period - 1
+    highest = min(highest, spec.steps)
+    values = [value for value in range(lowest, highest + 1) if _with_steps(original, name, value) is not None]
     if not values:
-        raise SpecError("methods", method.name, f"a method whose {name} can be one of {least} to {most}")
+        raise SpecError("methods", method.name, f"a method whose {name} can be one of {lowest} to {highest}")
 
     def setting_at(value: float) -> ProjectionSetting:
         changed_method = _with_steps(original, name, int(value))
