@@ -42,7 +42,7 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     return Result(
         "collectives", record, tables=partial(tables_after, transfers, make_tables),
         figure=partial(costs_figure, question),
-        question_fields=lambda: {"question": question_fields(question)},
+        question=lambda: {"question": question_fields(question)},
     )  # fmt: skip
 
 

@@ -24,5 +24,5 @@ def answer_goodput(question: Goodput) -> Result:
         "goodput",
         record,
         tables=partial(tables_after, transferred, tables),
-        question_fields=lambda: {"failures": failures},
+        question=lambda: {"failures": failures},
     )

@@ -119,5 +119,5 @@ def projection_result(
     return Result(
         "project", record, specs[0], tables=partial(tables_after, transfers, tables),
         figure=partial(projections.projection_figure, specs, rows),
-        question_fields=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
+        question=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
     )  # fmt: skip

@@ -65,7 +65,7 @@ class Result:
         tables: Callable[[], Sequence[Group]] = tuple,
         figure: Callable[[], Figure] | None = None,
         folder: Path | None = None,
-        question_fields: Callable[[], Mapping[str, Any]] = dict,
+        question: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
     ) -> None:
         """Store the result and the functions that draw it.
@@ -77,11 +77,11 @@ class Result:
             tables: function that returns the tables; they are made when they are first read.
             figure: function that draws the figure; None: that of the training in the folder, if there is one.
             folder: folder of the result's files; None: the result has none, and `save` writes the record.
-            question_fields: function that returns the question as fields, which `save` writes if there is no folder.
+            question: function that returns the question as fields, which `save` writes if there is no folder.
             scratch: temporary folder, which is removed once nothing refers to the result.
         """
         self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
-        self._tables, self._figure, self._question_fields = tables, figure, question_fields
+        self._tables, self._figure, self._question = tables, figure, question
         self.read_from: Path | None = None
         if scratch is not None:
             weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
@@ -236,7 +236,7 @@ class Result:
 
             with RunFolder(target, exact=True) as folder_files:
                 folder_files.json(
-                    "run", environment() | {"command": self.command} | dict(self._question_fields()) | self.record
+                    "run", environment() | {"command": self.command} | dict(self._question()) | self.record
                 )
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
