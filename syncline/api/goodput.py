@@ -21,8 +21,5 @@ def answer_goodput(question: Goodput) -> Result:
     tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")
     return Result(
-        "goodput",
-        record,
-        tables=partial(tables_after, transferred, tables),
-        question=lambda: {"failures": failures},
+        "goodput", record, tables=partial(tables_after, transferred, tables), question=lambda: {"failures": failures}
     )

@@ -234,10 +234,9 @@ class Result:
         if self.folder is None:
             from syncline.runs.folders.folder import RunFolder, environment
 
+            record = environment() | {"command": self.command} | dict(self._question()) | self.record
             with RunFolder(target, exact=True) as folder_files:
-                folder_files.json(
-                    "run", environment() | {"command": self.command} | dict(self._question()) | self.record
-                )
+                folder_files.json("run", record)
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
         try:

@@ -157,13 +157,10 @@ class CostQuestion:
             workers = len(starts_s)
         question = cls(
             workers=workers or worker_count(parsed_networks[0]) or WORKERS,
-            nbytes=parse_bytes(number_or_text(nbytes), "--bytes"),
-            networks=parsed_networks,
-            collectives=tuple(dict.fromkeys(collectives or COLLECTIVES)),
-            starts_s=starts_s,
-            algorithms=tuple(dict.fromkeys(algorithms or ())),
-            protocol=cast(Rule, protocol),
-        )
+            nbytes=parse_bytes(number_or_text(nbytes), "--bytes"), networks=parsed_networks,
+            collectives=tuple(dict.fromkeys(collectives or COLLECTIVES)), starts_s=starts_s,
+            algorithms=tuple(dict.fromkeys(algorithms or ())), protocol=cast(Rule, protocol),
+        )  # fmt: skip
         question._check_algorithms()
         return question
 

@@ -199,7 +199,7 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
             except SpecError as error:
                 reason = f"{parallelism} is {error.value}; expected {error.expected}"
             if reason is not None:
-                yield layout, f"a divisor: {reason}"  # a plan of this kind needs a degree that divides something
+                yield layout, f"a divisor: {reason}"
 
 
 def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:

@@ -182,11 +182,9 @@ def _price_methods(
             texts, codes = plan.evaluators(method_index, network, cache)
             evaluators[cells] = _shared_codes(evaluator_codes, texts)[codes]
     return _Prices(
-        times,
-        variants,
-        algorithms=Categorical(algorithms, tuple(algorithm_codes)),
+        times, variants, algorithms=Categorical(algorithms, tuple(algorithm_codes)),
         evaluators=Categorical(evaluators, tuple(evaluator_codes)),
-    )
+    )  # fmt: skip
 
 
 def _shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:

@@ -245,13 +245,10 @@ FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "s
 def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
     """Return a training of a spec's model in the form from which fits predict losses."""
     return TrainingAtScale(
-        loss_fit_method(method),
-        float(spec.model.parameters),
-        tokens,
-        replicas=float(spec.layout.build().replicas(spec.workers)),
-        period=float(getattr(method, "period", 1)),
+        loss_fit_method(method), float(spec.model.parameters), tokens,
+        replicas=float(spec.layout.build().replicas(spec.workers)), period=float(getattr(method, "period", 1)),
         batch_tokens=float(spec.batch_tokens),
-    )
+    )  # fmt: skip
 
 
 def _losses(

@@ -158,15 +158,12 @@ def _loss_over_ddp(
     spec: ProjectSpec, method: MethodBase, row: dict[str, Any], training: WholeTraining
 ) -> tuple[BoundedValue, str | None]:
     """Return the predicted loss over data parallelism's loss, with bounds, or the reason why it is unknown."""
-    scale = TrainingAtScale(
-        loss_fit_method(method),
-        float(spec.model.parameters),
-        training.tokens,
-        replicas=float(row["replicas"]),
+    at_scale = TrainingAtScale(
+        loss_fit_method(method), float(spec.model.parameters), training.tokens, replicas=float(row["replicas"]),
         period=float(getattr(method, "period", 1)),
-    )
+    )  # fmt: skip
     try:
-        ratio = relative_loss(scale, extrapolate=training.extrapolate)
+        ratio = relative_loss(at_scale, extrapolate=training.extrapolate)
     except SpecError as error:
         return UNKNOWN_VALUE, str(error)
     return BoundedValue(ratio.ratio, ratio.low, ratio.high), None
