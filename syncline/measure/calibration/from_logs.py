@@ -187,15 +187,19 @@ def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         if not have_same_window:
             fields["tcp"] = {"window": law.window_bytes, "connections": 1, "slow_start": False}
         section["lines"].append(fields)
-        fewest_streams = min(entry.setting["streams"] for entry in line.rates)
-        for entry in line.rates:
-            streams = entry.setting["streams"]
-            rate = law.rate_bytes_per_s(streams)
-            error = entry.value / rate - 1  # that of the time, which is inverse to the rate
-            if streams > fewest_streams:  # the fewest streams give the window
-                errors.append(error)
-            rows.append({
-                "from": source, "to": target, "streams": streams, "measured_bytes_per_s": entry.value,
-                "predicted_bytes_per_s": rate, "error": error, "capped": law.is_capped,
-            })  # fmt: skip
+        line_rows = [{"from": source, "to": target, **_stream_row(entry, law)} for entry in line.rates]
+        fewest_streams = min(row["streams"] for row in line_rows)  # these give the window, and test nothing
+        errors += [row["error"] for row in line_rows if row["streams"] > fewest_streams]
+        rows += line_rows
     return section | bounds_section(errors, "streams in the logs", Scope((STREAMS,))), rows
+
+
+def _stream_row(entry: Logged, law: StreamLaw) -> Fields:
+    """Return the measured and the predicted rate of some streams, and the error of the predicted time."""
+    streams = entry.setting["streams"]
+    rate = law.rate_bytes_per_s(streams)
+    return {
+        "streams": streams, "measured_bytes_per_s": entry.value, "predicted_bytes_per_s": rate,
+        "error": entry.value / rate - 1,  # the times are inverse to the rates
+        "capped": law.is_capped,
+    }  # fmt: skip

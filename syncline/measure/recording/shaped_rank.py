@@ -61,9 +61,7 @@ class ShapedGroups:
 
     def make_group(self, options: Any, group_options: Any = None) -> TracedGroup:
         """Create the process group that torch asks the backend for when a script makes a group."""
-        ranks = tuple(options.global_ranks_in_group) or tuple(
-            range(options.group_size)
-        )  # torch lists no ranks if all join
+        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))  # none are listed if all join
         return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
     def wrap_group_helper(self, helper: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,11 @@ A call that waits for anything but the node queued last has its own stream, on w
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from syncline.costmodel.compute.operations import Kind
@@ -182,7 +183,9 @@ class RecordBuilder:
         self._marks: dict[int, int] = {}  # mark behind a computing node
         self._calls: dict[int, int] = {}  # call of each communicating node
         self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
-        self._next_numbers: Counter[Any] = Counter()
+        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(
+            itertools.count
+        )  # the next number by key
         self._highest_stream = HOST_STREAM
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
@@ -280,7 +283,7 @@ class RecordBuilder:
         ranks = self._group_ranks(node)
         pg_name = node.attributes.get("pg_name", "") or "0"  # 0 is the group of all ranks
         group_name = str(node.attributes.get("group", pg_name))  # the name in the record, if this package wrote it
-        number_in_group = self._next_number((group_name, ranks))
+        number_in_group = next(self._numbers[group_name, ranks])
         started = Started(
             call, kind=TIMED_AS.get(collective, collective), asked=str(node.attributes.get("asked", collective)),
             payload_bytes=nbytes, ranks=ranks, key=(group_name, number_in_group), site=site, stream=stream,
@@ -301,7 +304,7 @@ class RecordBuilder:
             raise self._error(node, f"another one of {num_ranks} ranks", peer)
         sender, receiver = (self.rank, peer) if is_send else (peer, self.rank)
         chakra_tag = self._non_negative_int(node, "comm_tag", default=0)
-        num_earlier = self._next_number((is_send, sender, receiver, chakra_tag))
+        num_earlier = next(self._numbers[is_send, sender, receiver, chakra_tag])
         messages = self.trace_groups.messages
         # The first of the two ends to be read numbers the message; the other end finds the number.
         number = messages.setdefault((sender, receiver, chakra_tag, num_earlier), len(messages))
@@ -323,12 +326,6 @@ class RecordBuilder:
         if self.rank not in ranks:
             raise self._error(node, f"a group with rank {self.rank}", name)
         return ranks
-
-    def _next_number(self, key: tuple[Any, ...]) -> int:
-        """Return the number of earlier calls of this method with the same key."""
-        number = self._next_numbers[key]
-        self._next_numbers[key] += 1
-        return number
 
     def _non_negative_int(self, node: OrderedNode, name: str, default: int | None = None) -> int:
         """Return an attribute that is a number of at least 0."""
