@@ -115,7 +115,7 @@ class ThisProcess:
     traced_rank: TracedRank | None = None
 
 
-def write_failure(folder: Path, rank: int, text: str = "", reason: str = "", line: str = "") -> None:
+def write_script_failure(folder: Path, rank: int, text: str = "", reason: str = "", line: str = "") -> None:
     """Write the error of a failed rank to a file, with the time.
 
     Args:
@@ -141,7 +141,7 @@ def end_trace_if_child() -> None:
 
     reason = f"{user_line()}: a process that the script started joins a group; {ADVICE}"
     with suppress(OSError):  # if another child has ended the trace already, the folder and the rank are gone
-        write_failure(traced_rank.folder, traced_rank.rank, reason=reason)
+        write_script_failure(traced_rank.folder, traced_rank.rank, reason=reason)
         os.kill(traced_rank.pid, signal.SIGKILL)
     os._exit(1)
 
@@ -267,7 +267,7 @@ def reap_failed_ranks(rank_by_pid: dict[int, int]) -> dict[int, str]:
 
 
 def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, Any]]:
-    """Return the rank that failed first, and what `write_failure` wrote of it: ``text``, ``reason`` and ``line``.
+    """Return the rank that failed first, and what `write_script_failure` wrote of it: ``text``, ``reason`` and ``line``.
 
     The other ranks fail as a consequence. A rank that wrote nothing was ended from outside and counts as the first.
 

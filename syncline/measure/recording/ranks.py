@@ -40,7 +40,7 @@ from syncline.measure.recording.rank_processes import (
     reset_child_state,
     set_up_child,
     wait_for_ranks,
-    write_failure,
+    write_script_failure,
 )
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
@@ -177,12 +177,12 @@ def run_as_rank(
         code = 0
     except SystemExit as ending:  # a failure, because `run_script` keeps a success to itself
         code = ending.code if isinstance(ending.code, int) else 1
-        write_failure(folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else "")
+        write_script_failure(folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else "")
     except Refusal as refusal:
-        write_failure(folder, rank, reason=str(refusal))
+        write_script_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
         error_text = "".join(traceback.format_exception(drop_recorder_frames(error)))
-        write_failure(folder, rank, text=error_text, line=failing_line(error))
+        write_script_failure(folder, rank, text=error_text, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
