@@ -267,7 +267,7 @@ def reap_failed_ranks(rank_by_pid: dict[int, int]) -> dict[int, str]:
 
 
 def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, Any]]:
-    """Return the rank that failed first, and what `write_script_failure` wrote of it: ``text``, ``reason`` and ``line``.
+    """Return the rank that failed first, and the fields of `write_script_failure`: ``text``, ``reason`` and ``line``.
 
     The other ranks fail as a consequence. A rank that wrote nothing was ended from outside and counts as the first.
 

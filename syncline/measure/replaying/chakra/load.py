@@ -183,9 +183,7 @@ class RecordBuilder:
         self._marks: dict[int, int] = {}  # mark behind a computing node
         self._calls: dict[int, int] = {}  # call of each communicating node
         self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
-        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(
-            itertools.count
-        )  # the next number by key
+        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(itertools.count)  # the next, by key
         self._highest_stream = HOST_STREAM
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
