@@ -142,6 +142,8 @@ class Simulation:
         streams = np.arange(len(worker_of_stream))
         self.state.take("turns", len(streams))
         self.state.take("noted", codes.NOTED)
+        self.core["arrival_room"] = _next_power_of_two(len(streams))
+        self.state.take("arrivals", int(self.core["arrival_room"]))
         # The heap is a binary tree: its second half are the leaves, which have the events.
         core, leaves = self.core, _next_power_of_two(len(streams))
         _, heap = self.state.take("heap", 2 * leaves)

@@ -27,6 +27,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     # The single record of the core: the clock, the used size of each table, the reason why compiled code returned.
     "core": _record(
         "now:f8 number:i8 leaves:i8 levels:i8 places:i8 noted:i8 free:i8 hole:i8 heap_room:i8"
+        " first_arrival:i8 end_arrival:i8 arrival_room:i8"
         " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
         " changed:i8 visit:i4 width:i8 shift:i8 spans:i8 sends:i8 late:i8 awaited:i8 parts:i8 known_parts:i8"
         " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
@@ -37,6 +38,8 @@ TABLES: dict[str, np.dtype[Any]] = {
     # subject, the number of a record. The subject of a place without an event is the next such place.
     "heap": _record("time:f8 key:i8 place:i4 subject:i4"),
     "turns": NUMBER,  # of an arrival at a place among the waiting events: the message's turn at the receiving rank
+    # A queue of arrivals that are scheduled in their order, with the receiving rank: a ring of records.
+    "arrivals": _record("time:f8 key:i8 rank:i4 turn:i4"),
     # Instructions: code, whether it has an effect and whether the timeline leaves out its span; number of its message,
     # part, mark, choice or error line, or of the operation to which it jumps; a message's port and route; its seconds
     # or bytes.
@@ -108,7 +111,19 @@ TABLES: dict[str, np.dtype[Any]] = {
 """The tables whose addresses compiled code has, in this order."""
 
 _SCRATCH = "late", "late_s", "awaited", "changed", "found", "to_visit", "seen"
-WRITTEN_FIRST = {"heap", "turns", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
+WRITTEN_FIRST = {
+    "heap",
+    "turns",
+    "arrivals",
+    "spans",
+    "links",
+    "routes",
+    "hops",
+    "places",
+    "entries",
+    "sendings",
+    *_SCRATCH,
+}
 """Tables whose new records are written completely before any is read."""
 
 BLOCK, ALIGNED = 2**15, 64

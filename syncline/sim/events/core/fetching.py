@@ -16,7 +16,7 @@ from syncline.sim.events.codes import ARRIVED, DRAINED, GO_ON, KIND_BITS, KIND_M
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
 
-LEVEL, DISTANCE = 7, 3
+LEVEL, DISTANCE, QUEUE_AHEAD = 7, 3, 32
 
 MANY_LEVELS = 12
 """Levels of the tree of events from which on records are fetched; the records of fewer events stay in the cache."""
@@ -25,23 +25,39 @@ MANY_LEVELS = 12
 @core_function("void", "int64")
 def fetch_ahead(addresses, leaf):
     """Note the event that has come near to the top because a leaf has changed, and fetch records for noted events."""
-    core, noted = views.core(addresses), views.noted(addresses)
+    core = views.core(addresses)
     event = views.heap(addresses)[leaf >> (core.levels - LEVEL)]
     if not event.key:  # an empty place
         return
-    kind, subject, latest = event.key & KIND_MASK, event.subject, core.noted + 1
-    core.noted = latest
-    noted[latest % NOTED] = (subject << KIND_BITS) | kind
     node = core.leaves + event.place
     for _ in range(core.levels - MANY_LEVELS + 1):  # the nodes near the top are in the cache
         views.fetch_heap(addresses, node)
         views.fetch_heap(addresses, node ^ 1)
         node >>= 1
+    views.fetch_turns(addresses, event.place)
+    note_event(addresses, event.key & KIND_MASK, event.subject)
+
+
+@core_function("void")
+def fetch_for_queue(addresses):
+    """Note an arrival that comes soon, because one before it is gone from the queue, and fetch records."""
+    core = views.core(addresses)
+    number = core.first_arrival + QUEUE_AHEAD
+    if number < core.end_arrival:
+        note_event(addresses, ARRIVED, views.arrivals(addresses)[number & (core.arrival_room - 1)].rank)
+
+
+@core_function("void", "int64, int64")
+def note_event(addresses, kind, subject):
+    """Note an event that comes soon, and fetch records for it and for those that were noted before."""
+    core, noted = views.core(addresses), views.noted(addresses)
+    latest = core.noted + 1
+    core.noted = latest
+    noted[latest % NOTED] = (subject << KIND_BITS) | kind
     if kind == DRAINED:
         fetch_message(addresses, subject)
     elif kind == ARRIVED:
         views.fetch_ranks(addresses, subject)
-        views.fetch_turns(addresses, event.place)
     elif kind == GO_ON:
         views.fetch_streams(addresses, subject)
     for step in range(1, 6):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events.codes import KIND_BITS, NORMAL, PRIORITY_BIT
+from syncline.sim.events.codes import ARRIVED, KIND_BITS, NORMAL, PRIORITY_BIT
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
 from syncline.sim.events.core.fetching import MANY_LEVELS, fetch_ahead
@@ -95,7 +95,8 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
     """
     core = views.core(addresses)
     key = (priority << PRIORITY_BIT) | (number << KIND_BITS) | kind
-    if core.hole >= 0:  # the place of the event that is being processed
+    had_hole = core.hole >= 0
+    if had_hole:  # the place of the event that is being processed
         place = core.hole
         core.hole = -1
     elif core.free >= 0:  # the first of a list of empty places
@@ -108,9 +109,26 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
         core.places = place + 1
     views.turns(addresses)[place] = turn
     replay_games(addresses, core.leaves + place, time, key, place, subject)
-    if core.levels >= MANY_LEVELS:
+    if had_hole and core.levels >= MANY_LEVELS:
         fetch_ahead(addresses, core.leaves + place)
     return key
+
+
+@core_function("void", "float64, int64, int64, int64")
+def push_arrival(addresses, time, number, rank_id, turn):
+    """Schedule an arrival, as the last of the queue of arrivals if it comes after them; else among the other events.
+
+    On equal links arrivals come in the order in which they are scheduled. Arguments as in `push_event`.
+    """
+    core, arrivals = views.core(addresses), views.arrivals(addresses)
+    mask, num_arrivals = core.arrival_room - 1, core.end_arrival - core.first_arrival
+    if num_arrivals > mask or (num_arrivals and time < arrivals[(core.end_arrival - 1) & mask].time):
+        push_event(addresses, time, NORMAL, number, ARRIVED, rank_id, turn)
+        return
+    arrival = arrivals[core.end_arrival & mask]
+    core.end_arrival += 1
+    arrival.time, arrival.key = time, (NORMAL << PRIORITY_BIT) | (number << KIND_BITS) | ARRIVED
+    arrival.rank, arrival.turn = rank_id, turn
 
 
 @core_function("void", "float64, int64, int64")

@@ -25,8 +25,16 @@ from syncline.sim.events.core.collectives import (
     release_streams,
 )
 from syncline.sim.events.core.compiling import core_function, entry
+from syncline.sim.events.core.fetching import MANY_LEVELS, fetch_for_queue
 from syncline.sim.events.core.flows import begin_flow, end_flow, settle_rates
-from syncline.sim.events.core.heap import next_number, push_event, remove_first, replay_all_games, schedule
+from syncline.sim.events.core.heap import (
+    next_number,
+    push_arrival,
+    push_event,
+    remove_first,
+    replay_all_games,
+    schedule,
+)
 from syncline.sim.events.core.messages import (
     await_message,
     free_incoming_port,
@@ -223,7 +231,7 @@ def drain_message(addresses, message_id):
         return -1
     arrival_s, sender = core.now + message.after, message.sender
     turn = next_number(addresses)
-    push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
+    push_arrival(addresses, arrival_s, turn, message.receiver, message.turn)
     if message.kind == codes.OF_RANK:
         core.freed = message.receiver + 1  # its incoming port is freed after this event
         return sender if process_departure(addresses, sender) else -1
@@ -302,7 +310,7 @@ def run_core(addresses, until, until_key):
         until_key: key of this event, which orders the events of one instant.
     """
     core, messages = views.core(addresses), views.messages(addresses)
-    heap, turns = views.heap(addresses), views.turns(addresses)
+    heap, turns, arrivals = views.heap(addresses), views.turns(addresses), views.arrivals(addresses)
     take_over_changes(addresses)
     reason = codes.IDLE
     while reason == codes.IDLE:
@@ -323,14 +331,27 @@ def run_core(addresses, until, until_key):
         if core.hole >= 0:
             remove_first(addresses)
         time, key, place, subject = heap[1].time, heap[1].key, heap[1].place, heap[1].subject
+        arrival = arrivals[core.first_arrival & (core.arrival_room - 1)]
+        is_queued = core.first_arrival < core.end_arrival and (
+            arrival.time < time or (arrival.time == time and arrival.key < key)
+        )
+        if is_queued:
+            time, key, subject = arrival.time, arrival.key, arrival.rank
         if time == np.inf or time > until or (time == until and key > until_key):
             break
         if lacks_room(addresses):
             return codes.ROOM
-        core.hole = place
+        if is_queued:
+            turn = arrival.turn
+            core.first_arrival += 1
+            if core.levels >= MANY_LEVELS:
+                fetch_for_queue(addresses)
+        else:
+            turn = turns[place]
+            core.hole = place
         kind = key & codes.KIND_MASK
         if kind == codes.DRAINED and not (messages[subject].due and messages[subject].key == key):
             continue  # the message has drained, or will drain, at another time
         core.now = time
-        reason = process_event(addresses, kind, subject, turns[place])
+        reason = process_event(addresses, kind, subject, turn)
     return reason
