@@ -3,7 +3,7 @@
 The leaves of the tree are places, each with an event or empty, which means an infinite time. The next scheduled event
 takes the place of the first event, and only the games on the way from there to the top are played again: as many as
 there are levels, whatever their results. The games on that way are known before they are played, unlike those of a
-binary heap.
+binary heap. Arrivals that come in the order of their scheduling, as on equal links, wait in a queue beside the tree.
 
 Events of one instant come by priority, then in the order of their numbers. A number is drawn when an event is
 scheduled, also by SimPy, so both queues together have the order that SimPy's queue alone would have.
