@@ -106,7 +106,7 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
 
 def error_of_click(error: Any) -> SynclineError:
     """Convert an error of click's parser into an error of the form "NAME: got VALUE; expected ..."."""
-    context: Any = getattr(error, "ctx", None)
+    context: Any = getattr(error, "ctx", None)  # which attributes an error has depends on its class
     hint = f"; see '{context.command_path} --help'" if context is not None else ""
     parameter = getattr(error, "param", None)
     option = getattr(error, "option_name", None)
@@ -114,9 +114,9 @@ def error_of_click(error: Any) -> SynclineError:
         return _value_error(error, parameter, hint)
     if option is not None:
         return _option_error(error, option, hint)
-    extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
-    if extra:
-        return SpecError("arguments", extra[1], "no more arguments" + hint)
+    extra_arguments = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
+    if extra_arguments:
+        return SpecError("arguments", extra_arguments[1], "no more arguments" + hint)
     return SynclineError(_sentence(error.message) + hint)
 
 

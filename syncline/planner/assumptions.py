@@ -219,9 +219,9 @@ def _computing_assumption(spec: ProjectSpec) -> Assumption:
         return Assumption("computing", compute.seconds, unit="s", text=f"{compute.seconds:g} s in a step", origin=GIVEN)
     if compute.batch_times is not None:
         return Assumption("computing", dict(compute.batch_times.times_s), "s", "times by batch size", GIVEN)
-    machine = compute.machine
     if spec.priced_by_kernels:
         return _kernel_assumption(spec)
+    machine = compute.machine  # a spec without seconds or times has one
     share = machine.mfu if compute.mfu is None else compute.mfu
     text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
     origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")

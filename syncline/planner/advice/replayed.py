@@ -163,7 +163,7 @@ class SimulatedPlan:
         for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._simulated_s:
-                # The call alone, in one step without computing.
+                # The call alone, in one step without computing, which begins it and waits for it.
                 single_call = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
                 clock = self._simulate(list(self._level_calls(single_call)), busy_s=0.0, steps=1)
                 self._simulated_s[key] = clock.wall_s

@@ -46,21 +46,20 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     notes = _loss_lines(rows, {spec.model.name: spec for spec in specs})
     if len(notes) > MOST_LINES:
         notes = [*notes[:MOST_LINES], "\nMore: --json."]
-    notes += dict.fromkeys(
+    notes += dict.fromkeys(  # each line once
         f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
     )
-    method_by_reason = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
+    method_by_reason = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}  # one for each reason
     notes += [f"\n{method}: {reason}." for reason, method in method_by_reason.items()]
     if rows and rows[0].get("goodput") is not None:
         notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        rejoin_times = {
-            row["method"]: format_seconds(row["rejoin_s"])
-            for row in rows
-            if row["recovery"] == "elastic" and row["rejoin_s"] is not None
-        }
-        method_times = [f"{method} {time}" for method, time in rejoin_times.items()][:MOST_LINES]
-        if method_times:
-            notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(method_times)}.")
+        rejoin_texts = {}
+        for row in rows:
+            if row["recovery"] == "elastic" and row["rejoin_s"] is not None:
+                rejoin_texts[row["method"]] = f"{row['method']} {format_seconds(row['rejoin_s'])}"
+        if rejoin_texts:
+            shown_texts = list(rejoin_texts.values())[:MOST_LINES]
+            notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(shown_texts)}.")
     if rows and "cost" in rows[0]:
         notes.append(
             "\nCost: accelerators by the hour, bytes that leave sites, and "
@@ -132,17 +131,17 @@ def project_tables(
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if not projections:
         return study_of(specs[0]).tables(rows, specs[0])
-    counts = {spec.workers for spec in projections}
-    columns = project_columns(rows, several=len(counts) > 1)
-    several_subjects = len({_subject(spec) for spec in projections}) > 1
-    tables = []
+    has_worker_counts = len({spec.workers for spec in projections}) > 1
+    columns = project_columns(rows, several=has_worker_counts)
+    has_subjects = len({_subject(spec) for spec in projections}) > 1
+    titles_and_rows = []
     for (model, machine, layout), specs_of_subject in groupby(projections, key=_subject):
         spec = next(specs_of_subject)  # the others have other numbers of workers
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
-            if len(counts) > 1:  # then a column has the number of workers
+            if has_worker_counts:  # then a column has the number of workers
                 title = title.replace(f", {spec.workers:,} workers", "")
-            if several_subjects:
+            if has_subjects:
                 title = f"{model} on {machine}; {title}" if machine else f"{model}; {title}"
             if layout:
                 title += f"; {layout}"
@@ -150,7 +149,8 @@ def project_tables(
             table_rows = [
                 row for row in rows if (row["model"], row["hardware"], row["layout"], row["network"]) == table_key
             ]
-            tables.append((title, table_rows))
+            titles_and_rows.append((title, table_rows))
+
     baseline = projections[0].methods[0].name
     note = "Every: steps from one exchange to the next. " + step_columns_note(rows, baseline)
     if "faster_by_5_percent" in columns:
@@ -160,11 +160,11 @@ def project_tables(
     if assumptions is None:
         assumptions = projection_assumptions(projections, rows)
     groups = [assumptions_block(assumptions)]
-    for index, (title, table_rows) in enumerate(tables):
+    for index, (title, table_rows) in enumerate(titles_and_rows, start=1):
         groups.append(
             table(
-                title, columns, table_rows, note=note if index == len(tables) - 1 else "", section="workers",
-                keys=("method", "workers") if len(counts) > 1 else ("method",), bounds=BOUNDED,
+                title, columns, table_rows, note=note if index == len(titles_and_rows) else "", section="workers",
+                keys=("method", "workers") if has_worker_counts else ("method",), bounds=BOUNDED,
                 values={"waiting": waiting, "faster_by_5_percent": _threshold_text},
             )
         )  # fmt: skip

@@ -211,12 +211,11 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
             share = _step_share(step, name)
             low, high = combined_bounds(share, [_step_share(variant, name) for variant in variants])
             high = np.minimum(high, 1.0)  # a part of a step is not longer than the step
-            # Less waiting is better, but more computing is.
-            best, worst = (low, high) if name == "exposed" else (high, low)
+            # A small share of waiting is good, but a large share of computing is.
+            optimistic, pessimistic = (low, high) if name == "exposed" else (high, low)
             for column, index in enumerate(indices):
-                shares_by_network[index][name] = BoundedValue(
-                    float(share[0, column]), optimistic=float(best[0, column]), pessimistic=float(worst[0, column])
-                )
+                bounded = (float(values[0, column]) for values in (share, optimistic, pessimistic))
+                shares_by_network[index][name] = BoundedValue(*bounded)
     return shares_by_network
 
 

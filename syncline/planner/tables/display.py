@@ -119,7 +119,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     """Return one table per network, of which the last explains the columns; none without a first step."""
     if not rows:
         return []
-    note = step_columns_note(rows, spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE
+    note = step_columns_note(rows, baseline=spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE
     note = note.replace("\n", target_note(rows) + "\n", 1)  # the target ends the first line
     return [
         table(
