@@ -27,7 +27,7 @@ class ServerRule(Protocol):
     """
 
     def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Store an update that has arrived for the next version, which uses ``sum_k s_k w_k u_k / sum_k s_k``.
+        """Store an update for the next version, which uses ``sum_k s_k w_k u_k / sum_k s_k``.
 
         Args:
             update: u_k, a tensor for each parameter.
@@ -62,9 +62,9 @@ class _MeanServer:
 
     @torch.no_grad()
     def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Store the mean of all updates of a version; return False, without effect, if single updates came before.
+        """Store the mean of all updates of a version; do nothing and return False if updates are already stored.
 
-        The mean is not added to a sum, so that it keeps the exact bits of a collective.
+        The mean keeps the exact bits that a collective gave it, because it is not added to a sum.
         """
         if self._update_sums is not None:
             return False
@@ -257,7 +257,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     """
     scaling: Scaling
     if isinstance(method.rule, NesterovAdam):
-        scaling, bias_correction = AdamScaling(), True  # its rates are in the hyperparameters of the group below
+        scaling, bias_correction = AdamScaling(), True  # the group below has its rates
     elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
         scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
     else:

@@ -73,7 +73,10 @@ class UpdateRule(Protocol):
         ...
 
     def split_group(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return pairs (rule, parameter group) into which the rule splits a parameter group; by default one pair."""
+        """Return pairs (rule, parameter group) into which the rule splits a parameter group; by default one pair.
+
+        ``worker_axes`` is 1 if the parameters' first dimension is the worker axis, else 0.
+        """
         return [(self, group)]
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
@@ -101,8 +104,8 @@ class SteppingRule(UpdateRule, Protocol):
         """Return an object that moves the parameters of a method, and keeps state from step to step.
 
         It has two functions: ``step(rows)`` moves the parameters of `ParamRow` rows by their gradients, in place.
-        ``copy_private_state(source_row, target_row)`` copies to a worker, given by its row on the worker axis, what
-        another one keeps outside tensors of the method, such as step counters.
+        ``copy_private_state(source_row, target_row)`` copies one worker's state outside the method's tensors, such as
+        step counters, to another worker. Both are given by their rows on the worker axis.
         """
         ...
 

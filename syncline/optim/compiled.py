@@ -66,8 +66,8 @@ def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
 def _kth_largest(v: Any, n: int, k: int, scratch: Any) -> Any:
     """Return the k-th largest of the first n numbers of ``v``, by quickselect.
 
-    ``v`` and the working memory ``scratch`` are overwritten, and have room for n + 1 numbers. Numbers on one side of
-    the pivot are copied without a branch, which the processor could not predict.
+    ``v`` and the working memory ``scratch`` have room for n + 1 numbers, and are overwritten. The copies on one side of
+    the pivot avoid a branch, because a processor could not predict it.
     """
     while True:
         first, middle, last = v[0], v[n // 2], v[n - 1]
@@ -98,7 +98,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
     ``_by_bound`` in `syncline.optim.largest`.
 
     Args:
-        x: the bits of float32 numbers, ``(r, n)`` int32.
+        x: the bits of r rows of float32 numbers, ``(r, n)`` int32.
         k: number of entries to find per row.
         length: number of entries of a group; there are at least k groups.
         out: array for the indices, ``(r, k)`` int64.
@@ -118,8 +118,8 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
                 maxima[j] = max(maxima[j], part[j] & _MAGNITUDE)
         values[:num_groups] = maxima[:num_groups]
         bound = _kth_largest(values, num_groups, k, scratch)
-        # The groups with an entry as large as the bound, then these entries. Each is written without a branch, and
-        # overwritten by the next one unless it counts.
+        # Find the groups that reach the bound, then their entries that reach it. Without a branch, each index is
+        # written, and the next one overwrites it if it does not reach the bound.
         num_reaching = 0
         for j in range(num_groups):
             reaching_groups[num_reaching] = j
@@ -153,12 +153,12 @@ def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_ind
     Values are added in the order of the workers.
 
     Args:
-        index: indices of the workers' entries of r vectors, ``(r, M, k)`` int64.
-        value: the entries, ``(r, M, k)`` float32.
+        index: indices of the k entries that each of M workers sent of each of r vectors, ``(r, M, k)`` int64.
+        value: values of these entries, ``(r, M, k)`` float32.
         size: length of a vector.
-        over_senders: whether an entry is averaged over the workers that have it, or over all.
-        out_index: array for the indices, ``(r, min(M k, size))`` int64; at the end the last index may be repeated.
-        out_value: array for the values, of the same shape; zeros where an index is repeated.
+        over_senders: whether an entry is averaged over the workers that sent it; else over all M workers.
+        out_index: array for the indices, ``(r, min(M k, size))`` int64. The last index fills up the array.
+        out_value: array for the values, of the same shape, with zeros where the array is filled up.
     """
     total, senders, positions = np.zeros(size, np.float32), np.zeros(size, np.int64), np.empty(size + 1, np.int64)
     workers = index.shape[1]
@@ -169,7 +169,7 @@ def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_ind
                 senders[index[r, m, e]] += 1
         count = 0
         for i in range(size):
-            positions[count] = i  # overwritten by the next one unless a worker has this entry
+            positions[count] = i  # the next i overwrites it if no worker sent entry i
             count += senders[i] > 0
         for e in range(count):
             i = positions[e]
@@ -182,14 +182,14 @@ def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_ind
 
 @partial(compiled, fused_multiply_add=True)
 def transform_sparse_blocks(index: Any, value: Any, left_matrix: Any, right_matrix: Any, out: Any) -> None:
-    """Write ``L^T S R`` to ``out`` for blocks S of which only k entries differ from zero.
+    """Write ``L^T S R`` to ``out`` for r blocks S with k nonzero entries each.
 
-    The terms of each sum are added in rising order, as in most products of dense matrices; the others are zeros. Only
-    the columns of ``L^T S`` with entries are stored, in four of which ``out`` is updated at a time.
+    The loop adds the terms of each sum in rising order, as most products of dense matrices do. It stores only the
+    nonzero columns of ``L^T S``, and uses four of them at a time.
 
     Args:
-        index: rising indices of the entries in each block's ``a b`` numbers, ``(r, k)`` int64.
-        value: the entries, ``(r, k)`` float32.
+        index: rising indices of the entries of each flattened block, ``(r, k)`` int64.
+        value: values of these entries, ``(r, k)`` float32.
         left_matrix: L, ``(a, a)`` float32.
         right_matrix: R, ``(b, b)`` float32.
         out: array for the results, ``(r, a, b)`` float32.
@@ -205,7 +205,7 @@ def transform_sparse_blocks(index: Any, value: Any, left_matrix: Any, right_matr
         num_columns = 0
         for j in range(b):
             position_of_column[j] = num_columns
-            column_numbers[num_columns] = j  # overwritten by the next one unless the column has an entry
+            column_numbers[num_columns] = j  # the next j overwrites it if column j has no entry
             num_columns += has_entry[j]
         columns[: num_columns + 3] = 0
         column_numbers[num_columns : num_columns + 3] = 0  # columns of zeros change no sum

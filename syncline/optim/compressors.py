@@ -53,7 +53,7 @@ class CompressedMeans(NamedTuple):
 
 
 class LazyTensors(Sequence[Tensor]):
-    """A sequence of tensors that is computed at the first access; only error feedback accesses it."""
+    """A sequence of tensors that is computed at the first access."""
 
     def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
         self._tensors = cache(compute)
@@ -78,7 +78,7 @@ class Compressor(Protocol):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers; all tensors together take as many calls as one.
+        """Average tensors over the workers in compressed form, in as many calls as for a single tensor.
 
         Args:
             xs: tensors ``(R, *s)``.
@@ -103,7 +103,7 @@ class EncodedTensor(NamedTuple):
 
 
 class GatheringCompressor(Compressor):
-    """The base of compressors whose workers gather the encoded tensors of all workers, and average what they decode."""
+    """The base of compressors by which each worker gathers, decodes and averages the tensors of all workers."""
 
     @abstractmethod
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
@@ -191,7 +191,7 @@ class LpMean(Compressor):
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 
     M_p is the power mean of the magnitudes of a worker's tensor x, and P the number of workers.
-    ``s = floor((2^bits - 1) / (2 P))``, so that no sum overflows, but at most what the type of x can count to. Workers
+    ``s = floor((2^bits - 1) / (2 P))``, so that no sum overflows, or less if the type of x cannot represent s. Workers
     send one fp32 number per tensor by an all-gather, then ``bits`` per entry by an all-reduce. Entries above 2 S are
     cut off. Sums of integers do not depend on their order.
 
@@ -231,10 +231,10 @@ class LpMean(Compressor):
         scales = power_means(xs, self.p).to(torch.float32)
         shared_scales = comm.all_gather(scales, label="scales").amax(1)  # S of each tensor, (R, number of tensors)
 
-        # Round to multiples of 2 S / s, which is computed for all columns (tensors) at once per s and dtype.
+        # Round to multiples of the unit 2 S / s. Tensors with equal s and dtype share the computation of units.
         unit_columns: dict[tuple[int, torch.dtype], Tensor] = {}
         units, integers, words = [], [], []
-        words_are_bytes = 8 % self.bits == 0  # bytes are packed from floats that hold integers, too
+        words_are_bytes = 8 % self.bits == 0  # packing into bytes accepts floats
         for i, (x, s) in enumerate(zip(xs, levels, strict=True)):
             key = (s, x.dtype)
             if key not in unit_columns:
@@ -249,7 +249,7 @@ class LpMean(Compressor):
         parts = first_row_per_replica(summed, comm).split([w.shape[1] for w in words], -1)
         means = []
         for part, x, unit, s in zip(parts, xs, units, levels, strict=True):
-            sum_dtype = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
+            sum_dtype = torch.promote_types(x.dtype, torch.float32)  # half precision cannot represent a sum
             integer_dtype = sum_dtype if self.bits <= FP32_INTEGER_BITS else torch.int64
             total = packed.decode(part, _entries_per_worker(x), integer_dtype).sub_(s * workers).to(sum_dtype)
             mean = total.mul_(first_row_per_replica(unit, comm)).div_(workers).to(x.dtype)
@@ -301,7 +301,7 @@ class QSGD(GatheringCompressor):
         """Return the norm and the packed integers of each tensor."""
 
         def decode(x: Tensor, q: Tensor, unit: Tensor) -> Tensor:
-            # A worker's decoded tensor is the mean over a group of this worker alone, (R, 1, n).
+            # The mean over a group of one worker, (R, 1, n), is this worker's tensor.
             return mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
 
         encoded = []
@@ -350,7 +350,7 @@ class BlockTopK(GatheringCompressor):
     pairs: SparsePairs = PAIRS
 
     def __post_init__(self) -> None:
-        _ = self.coefficients  # makes them, which refuses a value out of range
+        _ = self.coefficients  # raises an error for a value out of range
 
     @property
     def coefficients(self) -> Coefficients:
@@ -372,7 +372,7 @@ class BlockTopK(GatheringCompressor):
 class OneBit(GatheringCompressor):
     """A compressor to signs and one scale per tensor: ``sign(x) ||x||_1 / n`` for n entries, with ``sign(0) = +1``.
 
-    Of all tensors with these signs and one magnitude it is the nearest to x, so that the error is shorter than x.
+    It is the tensor of one magnitude that is nearest to x, so that the error is shorter than x.
     Workers send ``4 + ceil(n / 8)`` bytes per tensor by an all-gather.
 
     Source: Karimireddy et al., "Error Feedback Fixes SignSGD" (2019), Algorithm 1; Seide et al. (2014).
@@ -416,7 +416,7 @@ def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
 
 
 def view_as_numbers(encoded: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return numbers of this type from their bytes ``(..., b)``, copied to where numbers of this size may start."""
+    """Return numbers of this type from their bytes ``(..., b)``, after a copy to an aligned address."""
     return encoded.clone(memory_format=torch.contiguous_format).view(dtype)
 
 

@@ -41,7 +41,7 @@ Basis = Literal["dct", "random", "identity"]
 
 @lru_cache(maxsize=4096)
 def block_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
-    """Return the shape of a tensor's blocks, whose lengths are the largest divisors of the tensor's, up to ``at_most``.
+    """Return the shape of a tensor's blocks: the largest divisor of each dimension, up to ``at_most``.
 
     >>> block_shape((128, 10), 64), block_shape((), 64)
     ((64, 10), (1,))
@@ -90,7 +90,7 @@ def dct_matrix(n: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the DCT-II matrix of n points in this dtype; the cache avoids a copy to a GPU, which would block."""
+    """Return the DCT-II matrix of n points in this dtype; the cache avoids repeated copies to a GPU."""
     return dct_matrix(n).to(device, dtype)
 
 
@@ -122,12 +122,12 @@ def _multiply_along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
 def transform_sparse(
     loops: ModuleType, index: Tensor, value: Tensor, lengths: tuple[int, ...], matrices: Sequence[Tensor | None]
 ) -> Tensor:
-    """Return ``change_basis`` of blocks of two dimensions, most of whose entries are zero, by a compiled loop.
+    """Return ``change_basis`` of n sparse two-dimensional blocks per row, by a compiled loop.
 
     Args:
         loops: module of compiled loops, from `loops_for_sparse`.
-        index: rising indices of the entries in each flattened block, ``(R, n, k)``.
-        value: the entries, ``(R, n, k)``.
+        index: rising indices of the k nonzero entries of each flattened block, ``(R, n, k)``.
+        value: values of these entries, ``(R, n, k)``.
         lengths: shape of a block.
         matrices: a matrix for each dimension of a block.
 
@@ -144,7 +144,7 @@ def transform_sparse(
 
 
 def loops_for_sparse(x: Tensor, lengths: tuple[int, ...], matrices: Sequence[Tensor | None]) -> ModuleType | None:
-    """Return the module of compiled loops if `transform_sparse` is faster than ``change_basis``, and has its bits.
+    """Return the module of compiled loops if `transform_sparse` is faster than ``change_basis``, with the same bits.
 
     Args:
         x: tensor that is cut into blocks, ``(R, *s)``.
@@ -166,9 +166,9 @@ MOST_TESTED_BLOCKS = 64
 
 @lru_cache(maxsize=1024)
 def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
-    """Return whether the loop of `transform_sparse` has the bits of matrix products for blocks of this shape.
+    """Return whether `transform_sparse` gives the same bits as matrix products for blocks of this shape.
 
-    It does if the products add their terms in order, as BLAS libraries mostly do, except for small matrices.
+    It does if the products add their terms in order. Most BLAS libraries do so, except for small matrices.
     """
     source = torch.Generator().manual_seed(0)
     entries = torch.randn(1, num_blocks, math.prod(lengths), generator=source)
@@ -188,7 +188,7 @@ CACHED_NUMBERS = 2**19
 
 @dataclass(frozen=True)
 class Coefficients:
-    """DeMo's selection: of each block of a tensor the k coefficients of largest magnitude in an orthonormal basis.
+    """DeMo's selection: the k largest coefficients of each block of a tensor in an orthonormal basis.
 
     ``encode`` computes ``top-k(T(x))``, where T is the change of basis; ``decode_mean`` averages the coefficients of
     all workers and applies ``T^-1``.
@@ -241,7 +241,7 @@ class Coefficients:
         blocks = to_blocks(x, block_lengths)
         num_rows, num_blocks = blocks.shape[:2]
 
-        # On a CPU few blocks at a time, so that their coefficients stay in its cache; a GPU takes all at once.
+        # A CPU transforms few blocks at a time, so that coefficients stay in its cache; a GPU transforms all at once.
         blocks_per_piece = CACHED_NUMBERS // block_size if x.device.type == "cpu" else num_rows * num_blocks
         indices, values = [], []
         for piece in blocks.flatten(0, 1).split(max(1, blocks_per_piece)):
@@ -254,8 +254,8 @@ class Coefficients:
 
         def decode() -> Tensor:
             inverse_matrices = self._matrices(x, t, inverse=True)
-            sent_value = self.pairs.rounded(value)  # to the number format of a pair
-            loops = loops_for_sparse(x, block_lengths, inverse_matrices)  # None where products are as fast or exact
+            sent_value = self.pairs.rounded(value)  # to the number format of the message
+            loops = loops_for_sparse(x, block_lengths, inverse_matrices)  # None for matrix products
             if loops:
                 sent_blocks = transform_sparse(loops, index, sent_value, block_lengths, inverse_matrices)
             else:
@@ -271,7 +271,7 @@ class Coefficients:
 
         Args:
             encoded: bytes that ``encode`` returned on all M workers of each replica, ``(S, M, b)``.
-            like: a tensor with the shape ``(R, *s)``, dtype and device of the result.
+            like: one tensor per local worker, ``(R, *s)``; the result has its dtype and device.
             t: number of the step, which determines the random basis.
             average: whether a coefficient is averaged over the workers that sent it, or over all workers.
         """
@@ -285,7 +285,7 @@ class Coefficients:
         index = index.view(replicas, workers, num_blocks, k).transpose(1, 2)
         value = value.view(replicas, workers, num_blocks, k).transpose(1, 2)
         inverse_matrices = self._matrices(like, t, inverse=True)
-        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)  # for a tensor per replica
+        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)  # one tensor per replica
         if loops:
             index, value = mean_pairs(loops, index, value, block_size, average)
             return from_blocks(transform_sparse(loops, index, value, block_lengths, inverse_matrices), shape)
@@ -302,10 +302,10 @@ class Coefficients:
 def mean_pairs(
     loops: ModuleType, index: Tensor, value: Tensor, block_size: int, average: MeanOver
 ) -> tuple[Tensor, Tensor]:
-    """Return the means over M workers of n sparse blocks each, as rising indices and values ``(S, n, e)``.
+    """Return the means over M workers of n sparse blocks, as rising indices and values ``(S, n, e)``.
 
-    The workers' indices and values are ``(S, n, M, k)``. There are ``e = min(M k, block_size)`` entries per block, the
-    most that can differ; if fewer do, the last index is repeated with values of zero.
+    The workers' k indices and values per block are ``(S, n, M, k)``. A mean has at most ``e = min(M k, block_size)``
+    entries; if it has fewer, the last index is repeated with values of zero.
     """
     replicas, num_blocks, workers, k = index.shape
     num_entries = min(workers * k, block_size)
@@ -376,7 +376,7 @@ class CoefficientMean(Reducer):
     per_node: int = 1
 
     def __post_init__(self) -> None:
-        _ = self.coefficients  # makes them, which refuses a value out of range
+        _ = self.coefficients  # raises an error for a value out of range
         for name in ("period", "per_node"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
@@ -401,7 +401,7 @@ class CoefficientMean(Reducer):
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Add the gradients to the momenta; return the averaged components q of each, or None within a period."""
+        """Add the gradients to the momenta; return the averaged components q, or None in steps without an exchange."""
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size = min(self.per_node, comm.world_size)
         if node_size > 1:

@@ -117,7 +117,7 @@ PENDING = "pending_"
 
 
 class TensorsInFlight(NamedTuple):
-    """Averages in transit: their parameters, and the handle of the collective that returns the averages."""
+    """Averages in transit: the parameters, and the handle whose ``wait`` returns the averages."""
 
     rows: list[ParamRow]
     handle: Handle
@@ -152,8 +152,8 @@ class Streaming(Method):
         alpha: weight of a worker's own value in a merge, from 0 to 1.
         in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
         outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
-        four_bits: whether outer gradients are sent as ``E3M0``: each worker gathers those of all workers in four bits
-            and averages them in its own precision.
+        four_bits: whether workers gather the outer gradients in four bits (``E3M0``), and average them in their own
+            precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
@@ -175,7 +175,7 @@ class Streaming(Method):
         four_bits: bool = False,
         **options: Any,
     ) -> None:
-        """Check the arguments, which `Streaming` describes; no average is in flight before the first step."""
+        """Check the arguments, see `Streaming`."""
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:
@@ -208,10 +208,9 @@ class Streaming(Method):
         return due
 
     def _fragment_rows(self, fragment_state: FragmentState) -> tuple[list[ParamRow], Spans]:
-        """Return the parameters of a fragment that have the state, also without a gradient in this step, and its spans.
+        """Return the parameters of a fragment that have the state, with or without gradients, and the fragment's spans.
 
-        The spans are the parts of the model that the fragment covers, for a clock that sends them ``in_backward``; else
-        they are empty.
+        The spans are the parts of the model that the fragment covers; without ``in_backward`` they are empty.
         """
         rows = self.rows(without_gradient=True)
         sizes = [row.x[0].numel() for row in rows]
@@ -249,7 +248,7 @@ class Streaming(Method):
         messages = [encoding.encode(flatten_rows(x)) for x in tensors]
         details = details._replace(encoded_bytes=fp32_bytes(*tensors))
         gathered = self.comm.start_all_gather(torch.cat(messages, 1), label=label, details=details)
-        # The tensors themselves are not kept until the averages arrive.
+        # Keep only this of the tensors until the averages arrive, which frees their memory.
         shapes_and_dtypes = [(x.shape, x.dtype) for x in tensors]
         message_bytes = [message.shape[1] for message in messages]
 
@@ -267,7 +266,7 @@ class Streaming(Method):
         return Handle(wait_for_averages)
 
     def _merge(self, row: ParamRow, state_name: str, average: Tensor) -> None:
-        """Merge an average that has arrived into a state of a row, whose present value gets the weight alpha."""
+        """Merge an average into a state of a row; the present value of the state gets the weight alpha."""
         row.state.pop(PENDING + state_name, None)  # ``state_dict`` may have stored this average
         target = row.x if state_name == "params" else row.state[state_name]
         own_value = target.clone() if self.alpha else None
@@ -280,9 +279,9 @@ class Streaming(Method):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer state, as in torch, with the averages in transit, which a resumed run merges.
+        """Return the optimizer state, as in torch, with the averages in transit, so that a resumed run can merge them.
 
-        This waits for the collectives in flight; their averages are still merged at their time.
+        The call waits for the collectives in flight. Their averages are merged later, as without this call.
         """
         for fragment_state, (rows, handle) in self._in_flight.items():
             for row, average in zip(rows, handle.wait(), strict=True):
@@ -303,6 +302,6 @@ class Streaming(Method):
                 rows = [row for row in fragment_rows if pending_name in row.state]
                 if rows:
                     averages = [row.state.pop(pending_name) for row in rows]
-                    # The default value keeps the averages of this fragment, not those of the last one.
+                    # The default value binds the averages of this fragment, not those of the last one.
                     handle = Handle(lambda averages=averages: averages)  # type: ignore[misc]
                     self._in_flight[fragment_state] = TensorsInFlight(rows, handle)

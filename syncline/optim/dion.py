@@ -193,8 +193,11 @@ class DionMethod(Method):
 
     @override
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
-        """Ask the trigger whether workers exchange; if they do, average the gradients that are not sent as factors."""
-        if self.holds:  # parameters do not move without an exchange, and gradients add up until the next one
+        """Ask the trigger whether workers exchange; if they do, average the gradients that are not sent as factors.
+
+        With ``holds`` gradients add up until an exchange, and without an exchange no rows are returned.
+        """
+        if self.holds:
             rows = [row._replace(g=row.state_or_zeros(GRADIENT_SUM).add_(row.g)) for row in rows]
         matrix_rows = [row for row in rows if isinstance(row.rule, DionRule)]
         for row in matrix_rows:

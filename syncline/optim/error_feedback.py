@@ -38,7 +38,7 @@ class CompressedMean(Reducer):
     error_feedback: bool = True
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
-        """Return no states: the error is created when a gradient is first sent, because some are never sent."""
+        """Return no states: a parameter gets its error when its gradient is first sent."""
         return {}
 
     @override
@@ -86,7 +86,7 @@ class CompressedAverages:
     def means(
         self, due: Sequence[tuple[str, ParamRow]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
     ) -> list[Tensor]:
-        """Return the compressed averages that replace the tensors; all are sent in one call.
+        """Return the averages that replace the tensors, sent through the compressor in one call.
 
         Args:
             due: for each tensor, the name of the state and the row.
@@ -95,7 +95,7 @@ class CompressedAverages:
             t: number of the step.
             label: description of the tensors in the ledger.
         """
-        # None for a difference, which has no reference, and without error feedback.
+        # A difference has no reference, and without error feedback there is no error.
         references = [row.state.get(_state_name(REFERENCE, name)) for name, row in due]
         errors = [row.state.get(_state_name(ERROR, name)) for name, row in due]
         deltas = []
@@ -133,7 +133,7 @@ class CompressedAverages:
             for name, bound in lower_bounds(shared_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
-                if error is not None:  # what the bound adds was left out before, and need not be sent later
+                if error is not None:  # the bound has added this part of the error
                     error.sub_(raised - state)
                 state.copy_(raised)
 

@@ -34,7 +34,7 @@ def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str
     for name in UNUSED_TORCH_OPTIONS:
         if group.get(name) and name not in defaults:
             raise SpecError(name, group[name], "none in a group: decay rates are its betas, the rest is the rule's")
-    if "betas" not in group:  # the rule's own are right; those of a user's optimizer may have any form
+    if "betas" not in group:  # the defaults need no check, and may have any form
         return defaults | group
     betas, default_betas = group["betas"], defaults.get("betas", ())
     has_right_length = isinstance(betas, tuple | list) and len(betas) == len(default_betas)
@@ -63,10 +63,10 @@ def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of those parameters of a group that are not matrices and follow another rule.
+    """Return the hyperparameters of a group's parameters that are not matrices.
 
-    Later changes of the group, by the user or a schedule, apply to them too: a learning rate changes in proportion to
-    the group's, the first of the decay rates is the group's, and every other changed value holds for both rules.
+    Later changes of the group, by the user or a schedule, apply to them, too. Their learning rate changes in proportion
+    to the group's, their first decay rate is the group's, and any other changed value is the same for both rules.
     """
     other_options, original_options = group[OTHER_OPTIONS], group[ORIGINAL_OPTIONS]
     changed_options = {}
@@ -100,7 +100,7 @@ def check_gradient(gradient: Tensor, param_index: int, names: Callable[[], list[
 
 
 def check_real(group: dict[str, Any], first_index: int) -> None:
-    """Raise a SpecError if a parameter group has a complex parameter, because no rule squares by the modulus.
+    """Raise a SpecError if a parameter group has a complex parameter, because no rule supports it.
 
     Args:
         group: the parameter group, with its parameters as a list.
@@ -156,7 +156,7 @@ def iterate_params(
 
     Args:
         groups: parameter groups of torch.
-        rules: for each parameter, its rule, and whether this is the rule of other parameters than matrices.
+        rules: for each parameter, its rule, and whether it is the rule of parameters that are not matrices.
     """
     param_index = 0
     for group in groups:

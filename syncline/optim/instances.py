@@ -105,9 +105,9 @@ class TorchOptimizers:
     def _discard_optimizers(self) -> None:
         """Discard all torch optimizers and what is known about their states and options."""
         self._optimizers: list[WorkerOptimizer] = []  # by row of the worker axis
-        # By parameter index and name, the method's tensors of which each optimizer has a view as its state.
+        # For each parameter, by name: the method's states, of which the optimizers have views.
         self._viewed_states: list[dict[str, Tensor]] = []
-        self._known_options: list[dict[str, Any]] = []  # by group of the method, the options that optimizers have
+        self._known_options: list[dict[str, Any]] = []  # the optimizers' options, by group of the method
 
     def step(self, rows: list[ParamRow]) -> None:
         """Move the parameters of these rows by their gradients, and no others."""
@@ -119,7 +119,7 @@ class TorchOptimizers:
                 p.grad = None
         for row in rows:
             self._set_views(row)
-            # Workers may share the memory of an average, in which an optimizer must not change its gradient.
+            # An optimizer may change its gradient: copy an average whose memory the workers share.
             g = row.g.contiguous() if len(row.g) > 1 else row.g
             for worker_row, worker_optimizer in enumerate(self._optimizers):
                 worker_optimizer.params[row.param_index].grad = self._worker_part(g, worker_row)
@@ -131,7 +131,7 @@ class TorchOptimizers:
         """Return a new torch optimizer for a row of the worker axis, with random numbers that depend on the worker."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
-            # A training sets its seeds later, so that an optimizer begins with seed 0 in all trainings.
+            # The method gets its seeds later: all trainings use seed 0 here.
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[worker_row])
             return self._rule.make_optimizer(params, lr)
 
@@ -147,10 +147,10 @@ class TorchOptimizers:
         target.optimizer.load_state_dict(state_dict)
         for param_index, states in enumerate(self._viewed_states):
             for name, tensor in states.items():
-                self._set_state_views(param_index, name, tensor)  # loading has replaced the target's views by copies
+                self._set_state_views(param_index, name, tensor)  # loading has replaced views by copies
 
     def _step_optimizers(self, device: torch.device) -> None:
-        """Step all optimizers, each with random numbers of its seed, worker and step if the training has seeds.
+        """Step all optimizers; if the training has seeds, random numbers depend on the seed, the worker and the step.
 
         In a user's own training loop, without seeds, the optimizers use the global random generators.
         """
@@ -232,12 +232,12 @@ class TorchOptimizers:
             known_groups.append(OptimizerGroup(method_group, lr_ratio))
 
     def _copy_changed_options(self) -> None:
-        """Copy options that changed in the method's groups, as schedulers change them, to the optimizers' groups."""
+        """Copy options that a user or a scheduler changed in the method's groups to the optimizers' groups."""
         for method_group, group in enumerate(self._method.param_groups):
             known_options = self._known_options[method_group]
             changed_options = {}
             for name, value in _options(group).items():
-                is_same_object = name in known_options and known_options[name] is value  # also for NaN or a tensor
+                is_same_object = name in known_options and known_options[name] is value  # NaN does not equal itself
                 if not is_same_object and (name not in known_options or known_options[name] != value):
                     changed_options[name] = value
             if not changed_options:
@@ -283,7 +283,7 @@ class TorchOptimizers:
                 self._copy_state(row, name, [worker_state.get(name) for worker_state in worker_states])
 
     def _copy_state(self, row: ParamRow, name: str, values: list[Any]) -> None:
-        """Copy one state of a parameter, with the value of each optimizer, to the method's states of the parameter.
+        """Copy one state of a parameter from all optimizers, which have these ``values``, to the method.
 
         Raises:
             SpecError: the method has a state of this name, or the values differ in shape.
@@ -312,7 +312,7 @@ class TorchOptimizers:
 
     def _save(self, method: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
         """Add the private state of each torch optimizer to the ``state_dict`` of a method."""
-        if self._optimizers:  # torch keeps what is in a parameter group as it is
+        if self._optimizers:  # torch saves additional keys of a group unchanged
             state_dict["param_groups"][0][SAVED_KEY] = {
                 "states": [list(states) for states in self._viewed_states],
                 "group_options": self._known_options,
@@ -379,12 +379,12 @@ def _lr_ratio(group: dict[str, Any], first_group: dict[str, Any]) -> float:
 
 
 def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group_of: dict[int, int]) -> None:
-    """Split the new groups of an optimizer, so that the parameters of each belong to the same group of the method.
+    """Split an optimizer's new groups, so that all parameters of a group belong to one group of the method.
 
     Args:
         optimizer: torch optimizer, whose list of groups changes.
         first_new: index of the first new group.
-        method_group_of: index of the method's group of each parameter, by the parameter's id.
+        method_group_of: index of the method's group, by the id of a parameter.
     """
     split_groups = []
     for group in optimizer.param_groups[first_new:]:

@@ -83,11 +83,11 @@ def _by_bound(magnitudes: Tensor, k: int) -> Tensor:
 
     # A lower bound of the k-th largest entry of each row: the k-th largest of the maxima of groups.
     length = n // (GROUPS_PER_ENTRY * k)
-    num_groups = n // length  # group i has the entries i, i + num_groups, ..., so that maxima are of whole rows
+    num_groups = n // length  # group i has the entries i, i + num_groups, ...
     maxima = magnitudes[:, : num_groups * length].unflatten(1, (length, num_groups)).amax(1).numpy()
     bound = np.partition(maxima, num_groups - k, axis=1)[:, num_groups - k]
 
-    # The candidates, as indices into the flattened array, of all rows that have neither too many of them nor NaN.
+    # Indices of the candidates in the flattened array, without rows that have too many candidates or NaN.
     candidates = np.flatnonzero(values >= bound[:, None])
     row = candidates // n
     num_candidates = np.bincount(row, minlength=num_rows)
@@ -97,7 +97,7 @@ def _by_bound(magnitudes: Tensor, k: int) -> Tensor:
         candidates, row = candidates[is_bounded[row]], row[is_bounded[row]]
     num_candidates = np.where(is_bounded, num_candidates, 0)
 
-    # A table with the candidates of each row side by side, from which the k largest are selected.
+    # Select the k largest from a table with the candidates of each row side by side.
     width = max(int(num_candidates.max(initial=0)), k)
     table = np.full((num_rows, width), -1.0, values.dtype)
     first_candidate = np.cumsum(num_candidates) - num_candidates

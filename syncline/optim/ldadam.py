@@ -31,9 +31,9 @@ class LowRankAdam(UpdateRule):
         m <- beta1 m~ + (1 - beta1) P'^T A,   v <- beta2 v~ + (1 - beta2) (P'^T A)^2,   d = P' m^ / (sqrt(v^) + eps)
         E <- A - P' P'^T A + beta1 / (1 - beta1) (P m_old - P' m~)
 
-    G is the gradient, E the error and d the direction of a step; hats denote bias correction. A matrix with more rows
-    than columns is transposed, so that P has the length of the smaller side. The columns of the first P are singular
-    vectors of the first gradient. If that gradient is zero, P is random and equal on all workers.
+    G is the gradient, E the error and d the direction of a step. Hats denote bias correction, o elementwise products.
+    A matrix with more rows than columns is transposed. The columns of the first P are singular vectors of the first
+    gradient. If that gradient is zero, P is random and equal on all workers.
 
     Args:
         rank_fraction: rank of the projection as a share of ``min(m, n)``, in (0, 1].
@@ -97,7 +97,7 @@ class LowRankAdam(UpdateRule):
         projected = projection.mT @ a
         old_momentum = old_projection @ m  # (R, m, n)
         if t:
-            # Express mean and variance in the new basis, as of independent coordinates; v estimates mean^2 + variance.
+            # v estimates mean^2 + variance: express both in the new basis, for independent coordinates.
             change_of_basis = projection.mT @ old_projection
             m_correction, v_correction = 1 / (1 - beta1**t), 1 - beta2**t
             mean = change_of_basis @ m * m_correction
@@ -122,7 +122,7 @@ class LowRankAdam(UpdateRule):
 
         In the first step its columns are singular vectors of ``a``; later it is one power iteration from the last
         projection P. It stays while all gradients are zero. As in ``power_basis``, a shift of a few rounding errors
-        keeps columns that are orthogonal to B.
+        keeps columns that the iteration would map to zero.
         """
         old = state[PROJECTION]
         if t == 0:

@@ -32,8 +32,7 @@ class LionRule(UpdateRule):
         beta2: decay rate of the momentum, in [0, 1).
         signed: whether the direction is ``sign(c)``; otherwise it is ``c``, so that workers can vote on its sign.
 
-    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023). (Lion Cub prints the gradient with a
-    minus, and the step with a plus.)
+    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023).
     """
 
     beta1: float = 0.9
@@ -50,12 +49,12 @@ class LionRule(UpdateRule):
         return momentum_names(1)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``, the rates of the update's and of the momentum's mean, by name."""
+        """Return ``betas`` by name: beta1 of the mixture c, and beta2 of the momentum."""
         return {"betas": (self.beta1, self.beta2)}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the sign of the mixture of momentum and gradient, or the mixture, and update the momentum."""
+        """Return the sign of the mixture c, or c itself if the rule is not ``signed``, and update the momentum."""
         (name,) = self.states
         beta1, beta2 = h["betas"]
         c = torch.lerp(g, state[name], beta1)
@@ -66,7 +65,7 @@ class LionRule(UpdateRule):
 def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:
     """Return Lion (Chen et al., 2023) with its published rates.
 
-    Its steps are larger than Adam's: use a learning rate 3 to 10 times lower, and a weight decay as much higher.
+    Its steps are larger than Adam's: divide the learning rate by 3 to 10, and multiply the weight decay by the same.
     """
     return LionRule(beta1, beta2)
 

@@ -71,7 +71,7 @@ def no_average(tensors: list[Tensor], label: str) -> list[Tensor]:
 def power_iteration(
     matrices: Sequence[Tensor], right: Sequence[Tensor], average: Average
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return low-rank factors P and R of the workers' mean matrix, which is about ``P R^T``, for each matrix.
+    """Return low-rank factors P and R of each matrix, whose mean over the workers is about ``P R^T``.
 
         P = orth(mean(M Q)),    R = mean(M^T P)
 
@@ -119,7 +119,7 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
         rank: number of columns.
         *names: names of the random stream; the random numbers depend only on these and on the shape.
     """
-    if x.is_meta:  # a tensor without memory, of which only the shape is asked
+    if x.is_meta:  # only the shape matters
         return x.new_empty(x.shape[0], length, rank)
     source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
     columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)
@@ -265,7 +265,7 @@ class Orthogonalised(Unscaled):
 
     def _orthogonalise(self, ds: list[Tensor]) -> list[Tensor]:
         """Return the polar factor of each tensor d, times ``shape_factor``; all have one shape ``(R, m, *rest)``."""
-        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])  # a copy less
+        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])  # without a copy
         rows, columns = matrices.shape[-2:]
         polar = newton_schulz(matrices, self.steps) * shape_factor(rows, columns, self.adjust_lr)
         parts = polar.split([len(d) for d in ds])

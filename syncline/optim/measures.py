@@ -114,7 +114,7 @@ def _deviation(m: Tensor, replicas: int) -> Tensor:
 def vote_agreements(
     rows: Sequence[ParamRow], votes: Mapping[str, Vote], comm: Communicator, t: int
 ) -> dict[str, Agreement]:
-    """Return how often each vote has the sign of the workers' exact sum, over the entries of all parameters.
+    """Compare the result of each vote with the sign of the workers' exact sum, over the entries of all parameters.
 
     A vote with too few bits for the number of workers is left out. The ledger records none of the communication.
 
@@ -122,10 +122,10 @@ def vote_agreements(
         rows: rows whose ``g`` are update vectors.
         votes: votes by name.
         comm: the group of workers.
-        t: number of the step, on which the breaking of ties depends.
+        t: number of the step; a vote may break ties by it.
 
     Returns:
-        By the name of a vote, shares ``(S,)`` of the entries whose exact sum is not zero.
+        For each vote by name, shares ``(S,)`` of the entries whose exact sum is not zero.
 
     Source: Lion Cub, Figure 4 and Table 3.
     """
@@ -191,7 +191,7 @@ class Watch:
 
     Args:
         measures: measures to record.
-        every: period in steps of what is measured before and after a step; measures before an average are always
+        every: number of steps between records of measures before and after a step; those before an average are always
             recorded.
     """
 
@@ -313,7 +313,7 @@ class Rounds(Measure):
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Store the parameters before the first step, from which rounds are measured."""
-        if self._start is None:  # the first step makes the momenta, so that the first round has none at its start
+        if self._start is None:  # there are no momenta before the first step
             params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
             self._start = [p.detach().clone() for p in params], []
         return ()
@@ -322,7 +322,7 @@ class Rounds(Measure):
     def before_average(
         self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
-        """Store parameters and momenta at the end of a round, where the averaged states ``names`` have ``params``."""
+        """Store parameters and momenta at the end of a round, before ``params`` are averaged."""
         if "params" in names:
             self._end = _params_and_momenta(rows)
         return ()
@@ -342,7 +342,7 @@ class Rounds(Measure):
 def round_values(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer_momenta: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the values that `Rounds` measures in one round of local steps; none of momenta if there are no momenta.
+    """Yield the values that `Rounds` measures in one round of local steps; those of momenta only if there are any.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.
@@ -378,7 +378,7 @@ def round_values(
 
 
 def _params_and_momenta(rows: list[ParamRow]) -> tuple[Vectors, Vectors]:
-    """Return copies of the parameters, and of the slowest momentum of each; no momenta if a parameter has none."""
+    """Return copies of the parameters and of their slowest momenta; no momenta if some parameter has none."""
     params = [row.x.detach().clone() for row in rows]
     momenta = []
     for row in rows:

@@ -113,10 +113,9 @@ class Method(torch.optim.Optimizer):
         worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
         other_lr: learning rate of parameters that are not matrices, if the rule treats matrices differently; by default
             ``lr``.
-        compressor: compressor of averages of states with a period, see ``CompressedAverages``; by default, states
-            are sent uncompressed.
-        error_feedback: whether the part that the compressor leaves out is sent later.
-        averages: details of the averages of states with a period, for the ledger.
+        compressor: compressor of periodic averages, see ``CompressedAverages``; by default none.
+        error_feedback: whether workers send later what the compressor left out.
+        averages: details of periodic averages, for the ledger.
 
     Raises:
         SpecError: a value is out of range, the policy names a state that the rule does not have, or a compressor is
@@ -142,7 +141,7 @@ class Method(torch.optim.Optimizer):
         error_feedback: bool = True,
         averages: Details = PLAIN,
     ) -> None:
-        """Check the arguments, of which `Method` describes each; states are created in the first step."""
+        """Check the arguments, see `Method`; the first step creates the states."""
         if comm is not None and not isinstance(comm, Communicator):
             raise SpecError("comm", comm, "a communicator, as those in syncline.comm")
         if not isinstance(worker_axis, bool):
@@ -154,20 +153,20 @@ class Method(torch.optim.Optimizer):
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
         available_states = ["gradient", "params", *rule.states]
-        if not isinstance(rule, SteppingRule):  # such a rule moves the parameters itself, without directions
+        if not isinstance(rule, SteppingRule):  # a stepping rule returns no directions
             available_states.insert(1, "direction")
         sync.check(tuple(available_states))
         self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # a training of a module with buffers sets it
         self.on_average: AverageHook | None = None  # a training that measures sets it
-        if comm is None:  # a worker per process, or a single worker
+        if comm is None:  # one worker per process, or a single worker
             is_distributed = dist.is_available() and dist.is_initialized()
             comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(workers=1)
         self.comm = comm
         self.seeds: tuple[int, ...] = ()  # one per replica; a training sets them
         self._compressed = None if compressor is None else self._compressed_averages(compressor, error_feedback)
-        # By parameter index, the rule, and whether it is the rule of other parameters than matrices.
+        # For each parameter, its rule, and whether it is the rule of parameters that are not matrices.
         self._rules: list[tuple[UpdateRule, bool]] = []
         self._shared = SharedRows()
         keep_freed_memory()  # large states are allocated in every step
@@ -178,7 +177,7 @@ class Method(torch.optim.Optimizer):
             defaults |= outer_optimizer.hyperparameters()
         super().__init__(as_list(params), defaults)
         self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
-        for name in ("betas", "momentum"):  # torch's schedulers that cycle a momentum look for it in the defaults
+        for name in ("betas", "momentum"):  # torch's cyclic schedulers read the defaults
             if all(group.get(name) for group in self.param_groups):
                 self.defaults[name] = self.param_groups[0][name]
 
@@ -197,9 +196,9 @@ class Method(torch.optim.Optimizer):
             rule_groups.append(checked_hyperparameters(rule, rule_group))
             is_other_rule = index > 0  # the first part of a split group has the matrices
             rules += [(rule, is_other_rule)] * len(rule_group["params"])
-        torch_group = join_groups(rule_groups)  # a group of torch, so that a scheduler changes both parts
+        torch_group = join_groups(rule_groups)  # one group, so that a scheduler changes both parts
         try:
-            # Torch's decorator, which is unwrapped here, would import torch's compiler, which takes a second.
+            # Without torch's decorator, which would import torch's compiler for a second.
             unwrap(torch.optim.Optimizer.add_param_group)(self, torch_group)
         except (TypeError, ValueError) as error:
             raise SpecError("params", torch_group["params"], f"{EXPECTED_PARAMS} ({error_text(error)})") from None
@@ -252,7 +251,7 @@ class Method(torch.optim.Optimizer):
 
     def _create_states(self, state: dict[str, Tensor], x: Tensor, rule: UpdateRule, param_index: int) -> None:
         """Fill the empty ``state`` of a parameter ``x (R, *s)`` with the initial tensors of the method's parts."""
-        # Of a parameter that is stored once for all workers, the states are stored once, too.
+        # If workers share one copy of a parameter, they share its states, too.
         stored_x = shared_row(x) if rows_share_memory(x) else x
         rule_states = rule.init(stored_x, param_index)
         self._shared.state_names[param_index] = tuple(rule_states)
@@ -292,7 +291,7 @@ class Method(torch.optim.Optimizer):
     @property
     def reads_only_mean_gradient(self) -> bool:
         """Return whether the method reads nothing of the simulated workers' gradients but their mean."""
-        cls = type(self)  # a subclass could read gradients in the two steps before they are averaged
+        cls = type(self)  # a subclass could read gradients in these two functions
         overrides_steps = cls.exchange_gradients is not Method.exchange_gradients or cls.rows is not Method.rows
         averages_exactly = isinstance(self.reducer, MeanGradient) and self.wire.exact_dtype
         is_simulated = isinstance(self.comm, SimulatedCommunicator) and self.stores_one_copy
@@ -302,14 +301,14 @@ class Method(torch.optim.Optimizer):
         """Let a task store only the mean of the workers' gradients, if this method reads nothing else of them.
 
         Args:
-            keep_mean_gradient: the task's function that stores only the mean from now on, and returns whether it does.
+            keep_mean_gradient: function that makes the task store only the mean, and returns whether it could.
         """
         if self.reads_only_mean_gradient and keep_mean_gradient():
             assert isinstance(self.reducer, MeanGradient)
             self.reducer = replace(self.reducer, is_mean=True)
 
     def _store_equal_rows_once(self) -> None:
-        """Store parameters and states a single time for all workers if they are equal on all workers and stay so."""
+        """Store parameters and states once for all workers, if the workers stay equal."""
         self._shares_rows = self.stores_one_copy
         if not self._shares_rows:
             return
@@ -318,7 +317,7 @@ class Method(torch.optim.Optimizer):
                 self._shared.share_param(param_index, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state as torch optimizers do; the next step shares tensors that are equal on all workers again."""
+        """Load a state as torch optimizers do; the next step stores equal tensors once again."""
         super().load_state_dict(state_dict)
         self._shares_rows = None  # torch has loaded a copy for each worker
 
@@ -431,7 +430,7 @@ class Method(torch.optim.Optimizer):
         return [None if d is None else next(combined) for d in directions]
 
     def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
-        """Return the rows to average in place of ``rows``: also those of parameters without a gradient in this step."""
+        """Return the rows to average: of all parameters, also of those without a gradient in this step."""
         return self.rows(without_gradient=True)
 
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
@@ -439,7 +438,7 @@ class Method(torch.optim.Optimizer):
         due_states: list[tuple[str, ParamRow]] = []
         for name in names:
             for row in rows:
-                # The rule of other parameters may have no such state, and a torch optimizer creates its states late.
+                # Some rules lack this state, and a torch optimizer creates its states in its first step.
                 has_state = name in row.rule.states and name in row.state
                 if name == "params" or has_state:
                     due_states.append((name, row))
@@ -459,12 +458,12 @@ class Method(torch.optim.Optimizer):
                 self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
-        if self._compressed:  # compression can lower second moments below what the momenta allow
-            averaged_rows = {row.param_index: row for _, row in due_states}  # each once, of however many states
+        if self._compressed:  # compression can make second moments too small
+            averaged_rows = {row.param_index: row for _, row in due_states}  # each parameter once
             self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
     def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:
-        """Return the state to average of a parameter: for ``params``, the outer optimizer's payload if there is one."""
+        """Return the tensor to average for a state; for ``params``, an outer optimizer's payload if there is one."""
         if name != "params":
             return row.state[name]
         return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x

@@ -61,7 +61,7 @@ def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: 
 
     With ``nu`` 1 it is ADOPT.
 
-    Source: MT-DAO, section 4.1 and Figure 5: the baseline in data parallelism, which is Algorithm 2 with one momentum.
+    Source: MT-DAO, Algorithm 2 with one momentum; section 4.1 and Figure 5 use it as a baseline.
     """
     return MomentumRule(betas=(beta1,), omegas=(nu,), scaling=AdoptScaling(beta2, eps))
 
@@ -76,7 +76,7 @@ def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
     Source: J. Lucas, S. Sun, R. Zemel, R. Grosse, "Aggregated Momentum" (2019), equation (3), and its default rates.
     """
     nonzero_betas = tuple(beta for beta in betas if beta)
-    weights = (1 / len(betas),) * len(nonzero_betas)  # the gradient has the rest, which is that of a beta of 0
+    weights = (1 / len(betas),) * len(nonzero_betas)  # the gradient gets the weight of a beta of 0
     return MomentumRule(nonzero_betas, weights, Unscaled(), form="heavy-ball")
 
 
@@ -260,7 +260,7 @@ class NesterovAdam(UpdateRule):
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         mu_t = nadam_weight(beta1, psi, t)
         mu_next = nadam_weight(beta1, psi, t + 1)
-        mu_product = nadam_weight_product(beta1, psi, t)  # of the steps so far
+        mu_product = nadam_weight_product(beta1, psi, t)  # mu_0 to mu_t
         d = g * ((1 - mu_t) / (1 - mu_product)) + u * (mu_next / (1 - mu_product * mu_next))
         root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
         return d.div_(root)

@@ -76,14 +76,14 @@ class SpectralBall(Unscaled):
 class TableBall(Unscaled):
     """Scion's scaling of parameters that are not matrices: tables, with one row per token or class, and vectors.
 
-    It is the point of a norm ball that is farthest along the mixture of momenta. A parameter with two dimensions is a
-    table; all others are vectors, whose ball is a root mean square (RMS) of at most ``radius``. The ball of a table
-    ``(m, n)`` depends on ``tables``:
+    The result is the point of a norm ball that is farthest along the mixture of momenta. A parameter with two
+    dimensions is a table; all others are vectors, with a root mean square (RMS) of at most ``radius``. The ball of a
+    table ``(m, n)`` depends on ``tables``:
 
     - ``sign``: entries of at most ``table_radius / n``, so that inputs with entries up to 1 become outputs up to
       ``table_radius``. It is for the output head, and for a table that is embedding and head at once.
     - ``rows``: rows with an RMS of at most ``table_radius``. It is for an embedding, because each input selects one
-      row. (In the paper it is a column of weights ``(n, m)``.)
+      row.
     """
 
     radius: float = 50.0

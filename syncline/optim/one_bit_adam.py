@@ -54,7 +54,7 @@ class OneBitMean:
             raise SpecError("scale", self.scale, "'rms' or 'mean'")
 
     def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
-        """Return zero errors by name: a worker's, for the whole tensor ``x``, and an owner's, for its chunk."""
+        """Return two zero errors by name: that of each worker for ``x``, and that of each owner for its chunk."""
         chunk = chunk_length(x[0].numel(), workers)
         return {WORKER_ERROR: torch.zeros_like(x), OWNER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
@@ -107,7 +107,7 @@ class OneBitMean:
             comm: the group of workers.
         """
         n, chunk = x[0].numel(), state[OWNER_ERROR].shape[1]
-        # The last chunks may be shorter than the others, or empty; what is behind their end is padding.
+        # The last chunks may be shorter or empty: they end with padding.
         lengths = torch.tensor([min(max(n - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
         is_in_tensor = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)
         mean = _decode_message(received, chunk, x.dtype).mean(1)
@@ -128,8 +128,8 @@ class OneBitMean:
     def _scale(self, y: Tensor, count: Tensor | int) -> Tensor:
         """Return the scale s ``(R, 1)`` of the first ``count`` numbers of each row of ``y (R, n)``.
 
-        ``count`` is one number for all rows, or ``(R, 1)``; the other numbers must be 0. Sums are in fp64, whose order
-        hardly matters.
+        ``count`` is one number for all rows, or ``(R, 1)``; the other numbers must be 0. Sums are in fp64, so that
+        their order hardly matters.
         """
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
@@ -162,7 +162,7 @@ def chunk_length(count: int, workers: int) -> int:
 
 
 def _encode_message(positive: Tensor, scale: Tensor) -> Tensor:
-    """Encode signs ``(..., n)``, given as whether they are plus, and their scale ``(..., 1)`` as bytes ``(..., b)``."""
+    """Encode signs, true for plus, ``(..., n)``, and their scale ``(..., 1)`` as bytes ``(..., b)``."""
     return torch.cat([SIGNS.encode(positive), scale.contiguous().view(torch.uint8)], -1)
 
 
@@ -178,7 +178,7 @@ def _decode_message(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class WarmUp(SyncPolicy):
-    """A sync policy that averages the gradient in the first ``steps`` steps, and no state by itself later."""
+    """A sync policy that averages the gradient in the first ``steps`` steps, and nothing later."""
 
     steps: int
 
@@ -196,7 +196,7 @@ class OneBitAdamMethod(OneBitMethod):
 
     Args:
         freeze_step: number of first steps, which are Adam's, at least 1.
-        beta1: decay rate of the momentum m; beta2, eps and bias_correction are as in Adam, too.
+        beta1, beta2, eps, bias_correction: as in ``adam``.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: options of ``Method``. Until ``freeze_step`` mean gradients are clipped, later each worker's
             gradient.
@@ -228,14 +228,14 @@ class OneBitAdamMethod(OneBitMethod):
 
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
-        """Return Adam's directions, or after ``freeze_step`` those of the one-bit means of the momenta."""
+        """Return Adam's directions; from ``freeze_step`` on, the momentum is the one-bit mean over the workers."""
         if t < self.freeze_step or not rows:
             return super().directions(rows, t)
         for row in rows:
             row.state[MOMENTUM].lerp_(row.g, 1 - row.group["betas"][0])
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
         for row, mean in zip(rows, means, strict=True):
-            # Where v is 0 no worker has had a gradient, but a sign has no zero.
+            # Where v is 0, no worker has had a gradient: replace the sign by 0.
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
         # Since ``freeze_step`` the second moment is constant, and so is its bias correction.
         updates = self.freeze_step if self.bias_correction else None

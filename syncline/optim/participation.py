@@ -41,7 +41,7 @@ class PartialParticipation:
             return
         present_before = self._membership.present(step - 1)
         staying = [worker for worker in present_before if worker not in joining]
-        # If all workers are replaced at once, the state of the first that was present is still in its row.
+        # If all workers are replaced at once, the row of the first one still has its state.
         source = staying[0] if staying else present_before[0]
         with torch.no_grad():
             for x in self._tensors():

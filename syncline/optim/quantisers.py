@@ -76,8 +76,8 @@ def _shifted_bits(
 ) -> NDArray[Any]:
     """Return the random bits of ``_random_bits`` without the lowest ``drop`` bits, ``(R, count)``, computed on the CPU.
 
-    As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0. The bits are those of
-    ``generator_states``, computed in place for a chunk of positions after another.
+    With the dtype float64 they are numbers in [0, 1); with bool they are false where all remaining bits are 0. The bits
+    are computed in place, chunk by chunk.
     """
     numbers = np.empty((len(workers), count), dtype)
     mixed_bits, shifted_bits = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -158,7 +158,7 @@ def _root_mean_square(x: Tensor) -> Tensor:
     """Return the root mean square ``(R,)`` of each row ``(R, n)``, also where squares would overflow or underflow."""
     norm = torch.linalg.vector_norm(x, dim=1)
     in_range = (norm >= SMALLEST_SAFE_NORM) & (norm <= LARGEST_SAFE_NORM)
-    # A GPU computes both norms, because to look at ``in_range`` would wait for it.
+    # A GPU computes both norms, because reading ``in_range`` would make the host wait.
     if not (x.device.type == "cpu" and in_range.all()):
         largest = x.abs().amax(1)
         largest = torch.where(largest > 0, largest, 1.0)  # a row of zeros has the norm 0 with any factor
@@ -182,7 +182,7 @@ def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
     """
     if p != 1:
         logs = [x.mul_(p) for x in logs]
-    # For a small p the mean is close to 1, and log(1 + mean(exp - 1)) keeps the digits of its difference from 1.
+    # For a small p the mean is close to 1, so that its difference from 1 has more correct digits.
     if p >= SMALL_P:
         mean = torch.stack([x.exp_().mean(1) for x in logs], 1)
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
@@ -308,7 +308,7 @@ def keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
 
 
 def _round_stochastically(scaled: Tensor, uniform: Tensor) -> Tensor:
-    """Return ``floor(scaled + uniform)``, without the rounding error of the sum, which could reach the next integer."""
+    """Return ``floor(scaled + uniform)``, but not from the sum, which may be rounded up to the next integer."""
     lower = scaled.floor()
     one_minus_fraction = (scaled - lower).neg_().add_(1)
     return lower.add_(uniform >= one_minus_fraction)
@@ -367,7 +367,7 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
         levels: s, number of levels on one side of zero.
     """
     workers = integers.shape[1]
-    adds_in_order = workers <= MOST_ADDED_IN_ORDER  # as the compiled loop does, with the same bits
+    adds_in_order = workers <= MOST_ADDED_IN_ORDER  # so that the compiled loop gives the same bits
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
         means = torch.empty(len(integers), integers.shape[2])

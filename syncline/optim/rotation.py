@@ -58,7 +58,7 @@ def off_diagonal_share(matrix: Tensor) -> Tensor:
 
 
 def exact_basis(matrix: Tensor) -> Tensor:
-    """Return the eigenvectors of symmetric matrices ``(..., d, d)`` as columns, that of the largest eigenvalue first.
+    """Return the eigenvectors of symmetric matrices ``(..., d, d)`` as columns, by falling eigenvalues.
 
     A matrix that is not finite gives NaN instead of an error, so that the loss shows it.
     """
@@ -137,7 +137,7 @@ class RotatedAdam(UpdateRule):
         d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
 
     Basis Rotation, SOAP, EShampoo and full-rank GaLore are settings of it. The bases U and V are eigenvectors of C,
-    which is ``G G^T`` for U and ``G^T G`` for V, with G as ``source`` says. They are renewed every f steps.
+    which is ``G G^T`` for U and ``G^T G`` for V; ``source`` defines G. They are renewed every f steps.
 
     Args:
         source: ``1st``: G is the momentum. ``2nd``: C is a moving average with decay rate ``covariance_beta``.
@@ -151,7 +151,7 @@ class RotatedAdam(UpdateRule):
         refresh: when bases are renewed: ``before`` the moments of a step, which use the new bases; or ``after`` its
             update, as in SOAP, where the first step computes bases and does not move.
         momentum: state that is kept: ``original``, M as above; ``rotated``, ``U^T M V``.
-        carry: whether moments are adapted to renewed bases: v is sorted, and a rotated momentum is rotated into them.
+        carry: whether moments follow renewed bases: v is sorted, and a rotated momentum is rotated into the new bases.
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment.
         eps: number added to the root of the second moment.
@@ -205,7 +205,7 @@ class RotatedAdam(UpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of states that workers may average: a momentum that is not in a worker's own basis."""
+        """Return the names of states that workers may average: the momentum, if it is in original coordinates."""
         return (MOMENTUM,) if self.momentum == "original" else ()
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -251,20 +251,20 @@ class RotatedAdam(UpdateRule):
         return self._directions(params, [row.g for row in rows], t)
 
     def _directions(self, params: list[RotatedParam], gradients: list[Tensor], t: int) -> list[Tensor | None]:
-        """Return the directions of parameters at step ``t``, each in the shape of its gradient, and renew bases."""
-        if self.refresh == "before":  # the moments of this step, which is their update t + 1
+        """Return the directions of parameters at step ``t``, in the shapes of ``gradients``, and renew bases."""
+        if self.refresh == "before":  # step t makes update t + 1 of the moments
             self._renew_bases(params, t, num_updates=t + 1)
             return [self._adam_direction(param, t).view_as(g) for param, g in zip(params, gradients, strict=True)]
         directions: list[Tensor | None] = [None] * len(params)
         if t > 0:  # the first step only computes bases
             for index, (param, g) in enumerate(zip(params, gradients, strict=True)):
-                # The moments have one update less than the steps, as the first step has none.
+                # The first step does not update the moments.
                 directions[index] = self._adam_direction(param, t - 1).view_as(g)
         self._renew_bases(params, t, num_updates=t)
         return directions
 
     def _as_matrices(self, x: Tensor) -> Tensor:
-        """Return a tensor of R workers as R matrices ``(R, m, n)``; of geometry ``full`` each is a single column."""
+        """Return a tensor of R workers as matrices ``(R, m, n)``; geometry ``full`` has columns ``(R, d, 1)``."""
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam_direction(self, param: RotatedParam, t: int) -> Tensor:
@@ -291,9 +291,9 @@ class RotatedAdam(UpdateRule):
         Args:
             params: the parameters.
             t: number of the step.
-            num_updates: number of updates of the moments, with that of this step if bases are renewed before it.
+            num_updates: number of updates of the moments, including this step's if ``refresh`` is ``before``.
         """
-        due_params: list[tuple[RotatedParam, Tensor]] = []  # with the momentum u in original coordinates
+        due_params: list[tuple[RotatedParam, Tensor]] = []  # each with its momentum u in original coordinates
         for param in params:
             if self.source == "2nd":
                 for side in self.rotated_sides(param.g):
@@ -360,7 +360,7 @@ class RotatedAdam(UpdateRule):
             return param.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(param.g, side)
-        # With the source ``1st``, C is of the momentum with this step's gradient, which only the update adds.
+        # With the source ``1st``, C is the Gram matrix of the momentum after this step's update.
         includes_gradient = self.refresh == "after" and t > 0
         if not includes_gradient:
             (beta1,) = param.h["betas"]
@@ -389,7 +389,7 @@ def basis_rotation(
         geometry: see ``RotatedAdam``.
         frequency: steps between renewals of the bases; None for never.
         layers: patterns of parameter names; only matching matrices are rotated. By default, all matrices are.
-        other_rule: rule of the parameters that are not rotated; by default Adam with the same rates.
+        other_rule: rule of the parameters that are not rotated; by default Adam with the same betas and ``eps``.
         **options: ``estimate``, ``refresh``, ``momentum``, ``carry``, ``beta1``, ``beta2``, ``eps``,
             ``covariance_beta``, ``tolerance`` of ``RotatedAdam``.
 
@@ -409,8 +409,8 @@ def full_rotation(
     """Return Adam in a basis of all coordinates of a tensor, for problems of few dimensions.
 
     Args:
-        source: matrix whose eigenvectors are the basis: an average of ``g g^T`` for gradients g, or the symmetric
-            matrix ``(R, d, d)`` of R workers that a function returns at a step (from 0), such as an exact Hessian.
+        source: matrix whose eigenvectors are the basis: the average of ``g g^T`` for gradients g; or a function from
+            the step (from 0) to a symmetric matrix ``(R, d, d)``, such as an exact Hessian.
         frequency: number of steps between renewals of the basis; None for never.
         estimate: see ``RotatedAdam``.
         **options: ``beta1``, ``beta2``, ``eps``, ``covariance_beta``, ``refresh``, ``momentum``, ``carry``.
@@ -421,5 +421,5 @@ def full_rotation(
         return RotatedAdam(source, geometry="full", frequency=frequency, estimate=estimate, **options)
     if source != "gradient-covariance":
         raise SpecError("source", source, "'gradient-covariance' or a function of the step")
-    # The average of g g^T is what the source ``2nd`` is for a single vector g.
+    # The source ``2nd`` averages ``G G^T``, where G is the column g.
     return RotatedAdam("2nd", geometry="full", frequency=frequency, estimate=estimate, **options)

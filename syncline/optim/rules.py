@@ -222,14 +222,14 @@ def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float]
     if t < h.get("switch_step", 0):
         count = len(h["betas"])
         return [h["warmup_beta"]] * count, [1.0] + [0.0] * (count - 1)
-    return h["betas"], h.get("omegas", h["betas"])
+    return h["betas"], h.get("omegas", h["betas"])  # Nesterov's weights are the betas
 
 
 def initial_zero_weight(h: Hyperparameters, j: int, t: int) -> float:
     """Return the product of the decay rates of momentum j in the steps 0 to ``t``: the weight of its initial value, 0.
 
-    The gradients have the rest of the weight, by which bias correction divides the momentum. Before ``switch_step`` the
-    decay rate is ``warmup_beta``.
+    Bias correction divides the momentum by the rest, the weight of the gradients. Before ``switch_step`` the decay rate
+    is ``warmup_beta``.
     """
     warmup_steps = min(t + 1, h.get("switch_step", 0))
     warmup_product = h["warmup_beta"] ** warmup_steps if warmup_steps else 1.0
@@ -298,7 +298,7 @@ def fused_adam(
     result therefore does not depend on the other workers of the process.
 
     Args:
-        xs: parameters ``(R, *s)``, contiguous, as moments are.
+        xs: contiguous parameters ``(R, *s)``.
         gs: gradients of the parameters.
         us: first moments.
         vs: second moments.

@@ -69,9 +69,9 @@ class Scaling(Protocol):
         return d
 
     def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return the gradients of several parameters, scaled by `scale_gradient`; None if they do not move.
+        """Return the gradients of several parameters, scaled by `scale_gradient`; None if the parameters do not move.
 
-        Whether they move depends only on the step, so that all or none of them do.
+        Only the step decides whether they move, so that all or none of them do.
         """
         scaled_or_none = [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         scaled_gs = [scaled_g for scaled_g in scaled_or_none if scaled_g is not None]
@@ -121,7 +121,7 @@ class AdamScaling(Scaling):
     nu2: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse rates and an averaging that are not defined, and QHAdam's ``nu2`` with AdaSGD's second moments."""
+        """Refuse values out of range, and QHAdam's ``nu2`` with AdaSGD's second moments."""
         check_unit("beta2", self.beta2)
         if self.per not in ("coordinate", "tensor"):
             raise SpecError("per", self.per, "'coordinate' or 'tensor'")
@@ -167,7 +167,7 @@ class AdamScaling(Scaling):
         nu2 = h.get("nu2", 1.0)
         if nu2 < 1:
             vs = list(torch._foreach_mul(vs, nu2))
-            # `_divide_by_roots` divides all by the bias correction, which is of v alone: cancel it for g^2.
+            # `_divide_by_roots` divides the sum by the bias correction of v: cancel it for g^2.
             correction = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
             torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)
         return self._divide_by_roots(ds, vs, h, t)

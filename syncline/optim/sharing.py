@@ -18,7 +18,7 @@ from syncline.optim.base import ParamRow, UpdateRule
 
 
 class SharedRows:
-    """Parameters that are equal on all workers, which are stored once and updated by one computation for all workers.
+    """Parameters that are equal on all workers, stored once and updated by one computation for all workers.
 
     Attributes:
         state_names: names of the states that the update rule keeps for each parameter, by parameter index.
@@ -74,7 +74,7 @@ class _SharedRowViews:
     def __init__(self, row: ParamRow, state_names: Iterable[str]) -> None:
         """Take views of the first worker's part of a parameter and of the named states."""
         self._viewed_states = {name: row.state[name] for name in state_names if name in row.state}
-        # The address of the parameter, because the same parameter can get other memory (``p.data``).
+        # The address, because a parameter can get other memory (``p.data``).
         self._x_address, self._is_x_shared = row.x.data_ptr(), rows_share_memory(row.x)
         are_states_shared = all(rows_share_memory(tensor) for tensor in self._viewed_states.values())
         self.all_share_memory = self._is_x_shared and are_states_shared
@@ -82,14 +82,14 @@ class _SharedRowViews:
         self.state = {name: shared_row(tensor) for name, tensor in self._viewed_states.items()}
 
     def are_of(self, row: ParamRow) -> bool:
-        """Return whether these views are of the tensors that the parameter has now."""
+        """Return whether the parameter still has the tensors of these views."""
         if row.x.data_ptr() != self._x_address or rows_share_memory(row.x) != self._is_x_shared:
             return False
         return all(row.state.get(name) is tensor for name, tensor in self._viewed_states.items())
 
 
 def store_states(row: ParamRow, rule_row: ParamRow) -> None:
-    """Store for all workers the states ``(1, *s)`` for which a rule made new tensors instead of changing the old ones.
+    """Store the new tensors ``(1, *s)`` that a rule made instead of changing its states, for all workers.
 
     Args:
         row: the parameter with tensors ``(R, *s)``, whose states change.
@@ -102,7 +102,7 @@ def store_states(row: ParamRow, rule_row: ParamRow) -> None:
 
 def group_by_hyperparameters(rows: Sequence[ParamRow], names: Sequence[str]) -> list[list[int]]:
     """Return lists of indices of ``rows``: the parameters of a list have equal values of the named hyperparameters."""
-    distinct_values: list[list[Any]] = []  # no keys of a dictionary: a hyperparameter can be a list or a tensor
+    distinct_values: list[list[Any]] = []  # lists and tensors cannot be keys of a dictionary
     indices_by_values: list[list[int]] = []
     for index, row in enumerate(rows):
         values = [row.group[name] for name in names]
@@ -157,8 +157,8 @@ def clip_gradients(rows: list[ParamRow], radius: float) -> list[ParamRow]:
         return rows
     all_share_memory = all(rows_share_memory(row.g) for row in rows)
     gradients = [shared_row(row.g) if all_share_memory else row.g for row in rows]
-    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]  # of each parameter, by worker
-    # Stacked in the last dimension, so that the order in which torch adds does not depend on the number of workers.
+    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]  # (R,) for each parameter
+    # In the last dimension, the order of torch's additions does not depend on the number of workers.
     norm = torch.stack(squares, 1).sum(1).sqrt()
     scale = (radius / (norm + 1e-6)).clamp(max=1.0)
     clipped_rows = []

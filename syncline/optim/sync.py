@@ -147,7 +147,7 @@ class Buffers:
 def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str, Tensor]:
     """Return the means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's other buffers, by name.
 
-    The ledger does not record it, because it is for an evaluation, not part of the method.
+    The ledger does not record these calls, because they serve an evaluation.
     """
     floats = {name: x for name, x in tensors.items() if x.is_floating_point()}
     buffers: dict[str, Tensor] = {}

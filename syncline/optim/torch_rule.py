@@ -38,13 +38,13 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 class TorchRule(SteppingRule):
     """An update rule that steps each worker's parameters by a ``torch.optim.Optimizer``, also one written by a user.
 
-    Each worker has a separate instance of the optimizer, so that a norm over a layer is of this worker's layer. Torch's
-    elementwise optimizers have one instance for all workers, with the same result and less time.
+    Each worker has an optimizer of its own, because some compute norms over a layer. A single one of torch's elementwise
+    optimizers steps all workers, with the same result in less time.
 
     Args:
-        make: a class derived from ``torch.optim.Optimizer``, ``functools.partial`` of one, or a function of a list of
-            parameters that returns an optimizer. A class gets the method's parameter groups. A function may group its
-            parameters; the learning rate of its first group is then the method's, and others keep their proportion.
+        make: a class derived from ``torch.optim.Optimizer``, a ``functools.partial`` of such a class, or a function
+            from a list of parameters to an optimizer. A class gets the method's parameter groups. A function may group
+            its parameters; its first group then has the method's learning rate, and others keep their proportion.
         average_states: names of the optimizer's states that a sync policy may average.
 
     Raises:
@@ -154,7 +154,7 @@ class TorchRule(SteppingRule):
         target_name = getattr(self.target, "__name__", type(self.target).__name__)
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
-        except Exception:  # Python does not know the signature of some callables, and a user's object may raise
+        except Exception:  # some callables have no signature, and a user's object may raise any error
             takes_lr = False
         try:
             optimizer = self.make(params, lr=lr) if takes_lr else self.make(params)
@@ -181,7 +181,7 @@ class TorchRule(SteppingRule):
             try:
                 cache[large_shape] = self._measure_state_shapes(torch.empty(large_shape, device="meta"))
             except SpecError:  # the optimizer reads values
-                # A different prime for each side tells which sides of the parameter a state's side is a product of.
+                # The prime factors of a state's side tell the sides of the parameter from which it is computed.
                 small_shape = [1 if n == 1 else prime for n, prime in zip(large_shape, PRIMES, strict=False)]
                 large_sides = dict(zip(small_shape, large_shape, strict=False))
                 cache[large_shape] = {}
@@ -191,7 +191,7 @@ class TorchRule(SteppingRule):
 
     @cached_property
     def _state_shapes_cache(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """Return the cache of `state_shapes`, at first empty: by a parameter's shape, shapes of its states by name."""
+        """Return the empty cache of `state_shapes`: for a parameter's shape, the shapes of its states by name."""
         return {}
 
     def _measure_state_shapes(self, x: Tensor) -> dict[str, tuple[int, ...]]:
@@ -211,7 +211,7 @@ class TorchRule(SteppingRule):
     ) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], GroupOptions]:
         """Make a torch optimizer for parameters with these values, and take a step, after which it has its states.
 
-        The gradients are 0.5, as those of 0 could leave out a state. Global random generators are left as they were.
+        The gradients are 0.5, because with 0 a state may be missing. Global random generators are left as they were.
 
         Returns:
             (optimizer, parameters, options of each parameter group).
@@ -239,9 +239,9 @@ class TorchRule(SteppingRule):
 def _scaled_up(side: int, large_sides: dict[int, int]) -> int:
     """Return a side of a state of a large parameter, from the side of the same state of a small parameter.
 
-    The sides of the small parameter are different primes, or 1; ``large_sides`` has the large parameter's sides by
-    these. If ``side`` is a product of these primes, the primes are replaced by the large sides. Otherwise the side does
-    not depend on the parameter's shape.
+    The sides of the small parameter are different primes, or 1; ``large_sides`` maps them to the large parameter's
+    sides. In a product of these primes, the large sides replace the primes. Any other side does not depend on the
+    parameter's shape.
     """
     primes = [small_side for small_side in large_sides if small_side > 1 and side % small_side == 0]
     if not primes or math.prod(primes) != side:

@@ -84,8 +84,8 @@ class RMMC(Trigger):
 
     Args:
         threshold: tau; with 0 the trigger fires whenever a norm changes, with infinity it never fires.
-        variant: ``paper`` compares ``m_t = M + G`` with the same sum of the step before. ``code``, as the public code,
-            compares ``M + G`` with the momentum buffer ``M`` after error feedback, for layers with ``||M|| > 0.1``.
+        variant: ``paper``: ``m_t = M + G`` for the momentum M after error feedback and the gradient G of step t.
+            ``code``, as the public code: ``M + G`` is compared with M, only in layers with ``||M|| > 0.1``.
 
     Source: CurvaDion, equation (1) and Algorithm 2.
     """
@@ -112,16 +112,16 @@ class RMMC(Trigger):
         changes = []
         for row in rows:
             momentum, stored_norm = row.state[MOMENTUM], row.state[NORM]
-            is_first_step = stored_norm < 0  # by the value that ``init`` sets
+            is_first_step = stored_norm < 0  # ``init`` sets it to -1
             norm = (momentum + row.g).flatten(1).norm(dim=1)
             if self.variant == "paper":
                 norm_before = stored_norm.clone()
                 stored_norm.copy_(norm)
             else:
                 norm_before = momentum.flatten(1).norm(dim=1)
-                stored_norm.copy_(norm_before)  # only marks that the first step is over
+                stored_norm.copy_(norm_before)  # read only to recognise the first step
             change = (norm - norm_before).abs() / norm_before.clamp(min=SMALLEST_DIVISOR)
-            if self.variant == "code":  # which skips layers with a small momentum
+            if self.variant == "code":  # the public code skips layers with a small momentum
                 change = torch.where(norm_before > SMALLEST_NORM, change, 0.0)
             changes.append(torch.where(is_first_step, torch.inf, change))
         return torch.stack(changes, dim=1)
@@ -139,7 +139,7 @@ class RMMC(Trigger):
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
-        comm.ledger.record_readback(numbers=changes.shape[1])  # the public code asks for each matrix's norm
+        comm.ledger.record_readback(numbers=changes.shape[1])  # the public code reads each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
         self.compared.append(largest[:1])  # the first row, as all rows are equal
         return bool(largest[0] > self.threshold)
@@ -188,11 +188,11 @@ class GradientChange(Trigger):
         for row in rows:
             smoothed = row.state[GRADIENT_SQUARE]
             square = flatten_rows(row.g).square().sum(1)
-            has_no_earlier_gradient = smoothed < 0  # by the value that ``init`` sets
+            has_no_earlier_gradient = smoothed < 0  # ``init`` sets it to -1
             average = torch.lerp(smoothed, square, self.smoothing)
             smoothed.copy_(torch.where(has_no_earlier_gradient, square, average))
         total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        total_before = smoothed_before.clamp(min=0).sum(0)  # without an earlier gradient, -1 counts as 0
+        total_before = smoothed_before.clamp(min=0).sum(0)  # the initial -1 counts as 0
         change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
         is_first_step = (smoothed_before < 0).all(0)
         return torch.where(is_first_step, torch.inf, change)
@@ -206,7 +206,7 @@ class GradientChange(Trigger):
             SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
-        can_fire = self.threshold < float("inf")  # not even in the first step, in which the change is infinite
+        can_fire = self.threshold < float("inf")  # an infinite change does not reach it
         if not rows:
             return can_fire
         comm.ledger.record_readback(numbers=1)
@@ -298,7 +298,7 @@ class SelSyncMethod(Method):
 
     @override
     def buffer_sync(self, t: int) -> BufferSync:
-        """Return how a module's buffers are synchronised: as gradients or parameters are."""
+        """Return how a module's buffers are synchronised, which depends on what the workers average."""
         if not self._firing:
             return "none"
         return "mean" if self.aggregation == "parameters" else "broadcast"

@@ -138,7 +138,7 @@ class OneBitVote(Vote):
     """A vote in which each of P workers counts the votes on one chunk of the N entries.
 
     Workers send packed signs of each chunk to its owner by an all-to-all of ``N / 8`` bytes, and owners send the signs
-    of the sums to all by an all-gather of ``N / (8 P)`` bytes; twice as many with ``ties: zero``.
+    of the sums to all by an all-gather of ``N / (8 P)`` bytes. With ``ties: zero`` a sign takes two bits.
 
     Args:
         ties: value that replaces a worker's zero and a tied vote, see ``break_zeros``.
@@ -249,7 +249,7 @@ class ServerVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the result of the vote: worker 0, the server, gathers and counts the votes, and broadcasts it."""
+        """Return the result of the vote, which worker 0, the server, counts and broadcasts."""
         if self.server == "naive":
             vote_sum = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
             result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))
@@ -260,7 +260,7 @@ class ServerVote(Vote):
         # The server is worker 0, the first row of a replica; the gathered votes in other rows have no meaning.
         received = first_row_per_replica(comm.gather(encoding.encode(signs), label="votes", details=details), comm)
         vote_sum = encoding.decode(received, count).sum(1)
-        servers = [0] * comm.replicas  # whose random signs break ties
+        servers = [0] * comm.replicas  # worker 0 of each replica breaks ties
         result = break_zeros(vote_sum.sign(), ties, workers=servers, t=t, coin_name="tie")
         encoded_result = repeat_for_workers(encoding.encode(result), num_rows=len(ballots))
         broadcast = comm.broadcast(encoded_result, label="verdict", details=details)
@@ -329,7 +329,7 @@ class QuantisedVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the sign of the sum of the workers' integers."""
         packed, workers = PackedIntegers(self.bits), comm.world_size
-        offset = sum_levels(self.bits, workers)  # packed integers are not negative: integers from -s are sent plus s
+        offset = sum_levels(self.bits, workers)  # s, added because packed integers are not negative
         packed.check_sum(largest=2 * offset, workers=workers)
         details = encoding_details(ballots)
         words = comm.all_reduce(packed.encode(ballots + offset), op="sum", label="votes", details=details)

@@ -38,10 +38,9 @@ Variant = Literal["paper", "merged", "code"]
 class ZeroOneSchedule(SyncPolicy):
     """0/1 Adam's schedule of updates of the second moment, called refreshes, and of averages over the workers.
 
-    Refreshes end at ``freeze_step``; before it, kappa refreshes are 1 step apart, then kappa are 2 steps apart, then 4,
-    and so on. Workers average in every step until ``freeze_step``, and then after step t if
-    ``(t + 1) % interval == 0``, with an interval that doubles every ``double_every`` steps up to ``max_interval``, so
-    that the second moment is constant while workers step alone.
+    Before ``freeze_step`` workers average in every step. Kappa refreshes are 1 step apart, then kappa are 2 steps
+    apart, then 4, and so on. From ``freeze_step`` on there are no refreshes, and workers average after step t if
+    ``(t + 1) % interval == 0``. The interval doubles every ``double_every`` steps up to ``max_interval``.
 
     `ZeroOneAdamSpec` explains the values of ``variant``.
 
@@ -96,7 +95,7 @@ class CodeSchedule(ZeroOneSchedule):
     @override
     def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``, as in DeepSpeed's code."""
-        if not 0 < t < self.freeze_step:  # step 0 updates nothing
+        if not 0 < t < self.freeze_step:  # DeepSpeed's step 0 updates nothing
             return False
         for interval, _, end in refresh_intervals(self.kappa):
             if t < end:
@@ -132,7 +131,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     Args:
         schedule: schedule of the refreshes of the second moment, and of the averages.
-        beta1: decay rate of the momentum m; beta2 and eps are as in Adam, too.
+        beta1, beta2, eps: as in ``adam``.
         bias_correction: whether learning rate and second moment are corrected; the paper has no correction.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: further options of ``Method``.
@@ -168,7 +167,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         for row in rows:
             if AVERAGED_PARAMS not in row.state:
                 row.state[AVERAGED_PARAMS] = row.x.detach().clone()
-                if not self._follows_deepspeed:  # the code averages the change of x since a, instead of u
+                if not self._follows_deepspeed:  # DeepSpeed averages the change of x since a instead
                     row.state[STEP_SUM] = torch.zeros_like(row.x)
         return rows
 
@@ -198,15 +197,15 @@ class ZeroOneAdamMethod(OneBitMethod):
     def _update_second_moments(self, rows: list[ParamRow]) -> None:
         """Update the second moments with the squared mean gradients."""
         gradients = [row.g for row in rows]
-        if self.sync.variant == "paper" and rows:  # other variants have exchanged the gradients before
+        if self.sync.variant == "paper" and rows:  # other variants have averaged them before
             gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
         for row, g in zip(rows, gradients, strict=True):
             beta2 = row.group["beta2"]
             row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
     def _decay_and_rate(self, group: dict[str, Any], t: int) -> tuple[float, float]:
-        """Return the weight decay's factor of u, s and a in step ``t``, and the rate by which the momentum moves x."""
-        # DeepSpeed averages the change of x with the weight decay, so that no sum decays.
+        """Return the factor by which weight decay shrinks u, s and a, and the rate at which the momentum moves x."""
+        # DeepSpeed averages the change of x including weight decay: its sums do not decay.
         decay = 1.0 if self._follows_deepspeed else 1 - group["lr"] * group["weight_decay"]
         return decay, group["lr"] / self._momentum_correction(group, t)
 
@@ -243,13 +242,13 @@ class ZeroOneAdamMethod(OneBitMethod):
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
-        elif self.sync.interval(t) > 1:  # the sums go on; with an interval of 1 they are of a single step
+        elif self.sync.interval(t) > 1:  # the sums continue until the next average
             return
         for row in rows:
             row.state[AVERAGED_PARAMS].copy_(row.x)
             if not self._follows_deepspeed:
                 row.state[STEP_SUM].zero_()
-        # From the next step on, DeepSpeed averages another tensor, to which the errors do not belong.
+        # DeepSpeed averages another tensor from the next step on, with new errors.
         if self._follows_deepspeed and t == self.sync.freeze_step - 1:
             for row in self.rows(without_gradient=True):
                 row.state[WORKER_ERROR].zero_()
@@ -262,7 +261,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         rate_sums = [row.group[RATE_SUMS][row.param_index] for row in rows]
         messages = []
         for row, rate_sum in zip(rows, rate_sums, strict=True):
-            if not rate_sum:  # all learning rates were 0, so that only momenta can be averaged
+            if not rate_sum:  # all learning rates were 0: average the momenta
                 messages.append(row.state[MOMENTUM].clone())
             elif self._follows_deepspeed:
                 messages.append((row.state[AVERAGED_PARAMS] - row.x) * self._denominator(row, t))
@@ -271,7 +270,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
         for row, rate_sum, mean in zip(rows, rate_sums, means, strict=True):
             mean_momentum = mean
-            if rate_sum and self._follows_deepspeed:  # other messages are divided by the sum already
+            if rate_sum and self._follows_deepspeed:  # other messages were divided by it above
                 mean_momentum = mean / rate_sum
             m = row.state[MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[AVERAGED_PARAMS].addcdiv(m, self._denominator(row, t), value=-rate_sum))
