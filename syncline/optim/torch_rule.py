@@ -38,7 +38,7 @@ PRIMES = (7, 11, 13, 17, 19, 23)
 class TorchRule(SteppingRule):
     """An update rule that steps each worker's parameters by a ``torch.optim.Optimizer``, also one written by a user.
 
-    Each worker has an optimizer of its own, because some compute norms over a layer. A single one of torch's elementwise
+    Each worker has an optimizer of its own, because some compute norms over a layer. One of torch's elementwise
     optimizers steps all workers, with the same result in less time.
 
     Args:
