@@ -153,7 +153,7 @@ def _signature(spec: type[MethodBase]) -> Signature:
 
 
 def _default(field: FieldInfo) -> Any:
-    """Return the default of a field as a user would write it: of a rule, compressor or other part, its kind."""
+    """Return the default of a field as a user would write it; a rule, compressor or other part by its kind."""
     if field.is_required():
         return Parameter.empty
     default = field.get_default(call_default_factory=True)
@@ -169,7 +169,7 @@ def _accepted_type(field: FieldInfo) -> Any:
 
 
 def _plain_type(annotation: Any) -> Any:
-    """Return a field's type without validators, with a sequence for a tuple, and ``Any`` for a rule or other part."""
+    """Return a field's type without validators: ``Sequence`` instead of a tuple, ``Any`` instead of a part's spec."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _plain_type(inner[0])
@@ -200,7 +200,7 @@ def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields:
             if name not in allowed_names:
                 expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed_names, name)
                 raise SpecError(name, value, expected)
-    # The weight decay of an optimizer that has one is the optimizer's, although methods have a field of this name.
+    # Methods have a field of this name, too, but an optimizer's own weight decay comes first.
     if "weight_decay" in fields and (known_options is None or "weight_decay" in known_options):
         options["weight_decay"] = fields["weight_decay"]
     for name in options:

@@ -141,8 +141,7 @@ class PowerSGDSpec(MethodBase):
         warm_start: whether the right factor continues from the last step; otherwise it is random in each step.
         error_feedback: whether each worker adds what the factors leave out to the next gradient.
         warmup_steps: number of first steps in which full gradients are averaged.
-        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
-            limit cases).
+        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix.
     """
 
     family = "low rank"
@@ -215,7 +214,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of compressed matrices, whose error is kept even without error feedback."""
+        """Return the number of elements of compressed matrices, whose errors are stored even if unused."""
         return elements([t for t in tensors_of(model) if self._rank(t)])
 
     @override

@@ -113,7 +113,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the all-gather of each period; with nodes, averages in nodes and all-gathers between and in them.
+        """Return the all-gather of each period; with nodes, an average in each node, then two all-gathers.
 
         Raises:
             SpecError: the number of workers is not a multiple of the workers of a node.
@@ -161,7 +161,7 @@ class DeMoSpec(MethodBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the update and, as messages, those of changing bases and choosing coefficients."""
-        signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # tensors that move by signs
+        signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # these move by signs
         if self.base == "muon":
             signed = [t for t in tensors if not t.is_matrix]
         momenta = ElementwiseWork(foreach_bytes=8, kernel_bytes=20, kernels=2).on(tensors)

@@ -52,7 +52,7 @@ class DionBase(CompressibleBase):
             next exchange and do not move, so that they stay equal.
         other_rule: rule of the parameters that are not matrices.
         compressor: compressor of all exchanged tensors; by default none. Gradients have error feedback. Factors need
-            none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
+            none, because the momentum keeps what their rounding leaves out.
     """
 
     family = "low rank"
@@ -70,7 +70,7 @@ class DionBase(CompressibleBase):
 
     @model_validator(mode="after")
     def _check_factors(self) -> Self:
-        """Raise an error for a clipped gradient, or a compressor that is not for factors, if factors are sent."""
+        """Raise an error if factors are sent with clipped gradients, or with a compressor unsuited to factors."""
         if self.clip_norm is not None and self.exchange == "compressed":
             reason = "workers do not know the mean gradient's norm, and would drift apart"
             raise refusal("clip_norm", self.clip_norm, f"none where factors are sent: {reason}")
@@ -132,8 +132,8 @@ class DionBase(CompressibleBase):
     @property
     def _period(self) -> int:
         """Return the number of steps between exchanges, on average."""
-        exchanges = self.exchanges(model=1, workers=1)  # of one parameter, as the period is that of any model
-        return exchanges[-1].period  # the first may be a trigger's flag
+        exchanges = self.exchanges(model=1, workers=1)  # all models have the same period
+        return exchanges[-1].period  # the first exchange may be a trigger's flag
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -169,15 +169,15 @@ class DionBase(CompressibleBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of an update of matrices per step, and of the rule of other parameters.
+        """Return the operations per step that update matrices, and those of the rule of other parameters.
 
         An update computes the factors of a momentum, subtracts their product, and multiplies them to get the direction.
-        With ``local_step: hold``, only steps with an exchange do this.
+        With ``local_step: hold``, only steps with an exchange update the matrices.
         """
         matrices = [t for t in tensors if t.is_matrix]
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_work.on(matrices))
-        for short, long, count in shapes_of(matrices):  # the sides of ``count`` matrices of one shape
+        for short, long, count in shapes_of(matrices):  # ``count`` matrices have these sides
             rank = dion_rank(long, short, self.rank_fraction)
             work += repeated(low_rank_work(long, short, rank, products=4), count)
         work += others + self._step_work(tensors)
@@ -260,8 +260,8 @@ class TriggeredDionBase(DionBase):
     Args:
         threshold: relative change above which workers exchange: of the momentum's norm (CurvaDion), or of the squared
             norm of the gradients (SelSync). With 0 they exchange in every step, as Dion does; with infinity, never.
-        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
-            how often a training triggers.
+        expected_sync_rate: assumed share of steps with an exchange, for projections, which do not know how often a
+            training triggers.
     """
 
     has_trigger = True
@@ -277,14 +277,14 @@ class TriggeredDionBase(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges, with the expected rate as a period."""
+        """Return the exchange of the flag in every step, and Dion's exchanges at the expected rate."""
         return [TRIGGER_EXCHANGE, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
     def exchanges_of_training(
         self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
     ) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges that follow ``averaged_steps``."""
+        """Return the exchange of the flag in every step, and Dion's exchanges after ``averaged_steps``."""
         return [TRIGGER_EXCHANGE, *self._exchanges_after(model, workers, steps, averaged_steps)]
 
     @override
@@ -304,8 +304,7 @@ class CurvaDionSpec(TriggeredDionBase):
     """CurvaDion: Dion whose workers exchange when the momentum norm of a layer changes much (RMMC above ``threshold``).
 
     Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
-    in the public code. Between exchanges workers take Dion's step on their own gradients (or hold them, see
-    ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
+    in the public code. For the steps between exchanges see ``local_step``. Parameters are never averaged.
 
     Args:
         variant: formula of the change, ``paper`` or ``code``, see ``RMMC``.
@@ -344,7 +343,7 @@ MOST_STEPS = 10**7
 
 
 def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
-    """Return the steps t (from 0), in order, after which n = ``num_averages`` of T = ``steps`` steps average.
+    """Return the n = ``num_averages`` steps t, of T = ``steps`` from 0, after which workers average, in order.
 
     ``even`` selects each t with ``floor((t + 1) n / T) > floor(t n / T)``; ``random`` is a random choice, equal on all
     workers; ``early`` selects ``t < n``.
@@ -352,7 +351,7 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
     >>> placed_steps(3, 12, "even"), placed_steps(3, 12, "early")
     ((3, 7, 11), (0, 1, 2))
     """
-    if placement == "even":  # the i-th average is after ceil(i T / n) steps, by integer division
+    if placement == "even":  # the i-th average follows ceil(i T / n) steps
         return tuple((i * steps + num_averages - 1) // num_averages - 1 for i in range(1, num_averages + 1))
     if placement == "early":
         return tuple(range(num_averages))
@@ -364,8 +363,8 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
 class PlacedDionSpec(DionBase):
     """Dion whose workers exchange in steps that are fixed beforehand, ``num_averages`` times in ``steps`` steps.
 
-    It is a baseline for triggers: CurvaDion with as many averages, at steps that do not depend on the training. If the
-    training is longer than T steps, the placement repeats.
+    It is a baseline for triggers, which average as often, but at steps that depend on the training. If the training is
+    longer than T steps, the placement repeats.
 
     Args:
         num_averages: n, number of steps that average.
@@ -418,10 +417,10 @@ class PlacedDionSpec(DionBase):
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
-        is_linear = self.exchange == "gradient" and not self.compressor  # the base class has the formula
+        is_linear = self.exchange == "gradient" and not self.compressor  # as the base class assumes
         if self.steps == 1 or is_linear:
             return super().traffic_formula(workers)
-        # The formula of an average in every step, of which there are ``num_averages`` in ``steps``.
+        # Without the pattern, the formula is that of an average in every step.
         every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 

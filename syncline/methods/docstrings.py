@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 def field_descriptions(spec: type) -> dict[str, str]:
     """Return the description of each field of a method's spec: that of the nearest class that describes the field."""
     descriptions: dict[str, str] = {}
-    for base in reversed(spec.__mro__):  # the nearest class comes last, and replaces what others say
+    for base in reversed(spec.__mro__):  # the nearest class comes last, and replaces other descriptions
         _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")
         arguments, _, _ = section.partition("\n\n")
         for argument in re.split(r"\n(?=    \w)", arguments):  # a line with four spaces begins an argument

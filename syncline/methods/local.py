@@ -88,7 +88,7 @@ class LocalSpec(CompressibleBase):
     @override
     def _sent_periods(self) -> Iterable[int]:
         """Return the period of the parameters and of each averaged state."""
-        tensors_per_parameter = len(self._sent_tensors(tensors_of(1)))  # the same for all, so also for one element
+        tensors_per_parameter = len(self._sent_tensors(tensors_of(1)))  # all parameters have the same number of states
         return [self.period] * tensors_per_parameter
 
     @override
@@ -148,7 +148,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @model_validator(mode="after")
     def _check_send_in_backward(self) -> DiLoCoSpec:
-        """Refuse fields that need the whole pseudo-gradient if each layer is sent as soon as the backward has it."""
+        """Refuse fields that need the whole pseudo-gradient if layers are sent during the backward pass."""
         if self.in_backward and self.clip_norm is not None:
             expected = "none with in_backward: every layer steps before the gradients below it are there"
             raise refusal("clip_norm", self.clip_norm, expected)

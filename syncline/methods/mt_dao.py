@@ -120,8 +120,8 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             Algorithm 4, which averages momenta just before they are used.
         outer_optimizer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the
             average.
-        switch_step: number of steps that are made by the base optimizer before MT-DAO starts: its only momentum has
-            decay ``warmup_beta`` and all the weight. With 0, MT-DAO starts at once.
+        switch_step: number of steps of the base optimizer, with one momentum of decay ``warmup_beta``, before MT-DAO
+            starts. With 0, MT-DAO starts at once.
         warmup_beta: decay rate of the momenta before the switch.
 
     Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed does not use the averages; the form is that of 2 and 3.
@@ -183,7 +183,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             if not state_tensors:
                 continue
             if self.phase == "random":
-                # Averages of two states coincide for sure only if both are in every step.
+                # Random averages of two states share a call for sure only if both happen in every step.
                 count, is_in_every_step = elements(state_tensors), period == 1
                 all_exchanges.append(self._plain_exchange(count, period, state, shares_call=is_in_every_step))
             else:
@@ -223,7 +223,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the averaged states, of the outer optimizer's, and of a compressor's."""
+        """Return the number of elements of averaged states, and of those of outer optimizer and compressor."""
         tensors = tensors_of(model)
         # Parameters are compressed as differences from a reference, unless an outer optimizer averages differences.
         count = self._compressor_elements(tensors, reference=self.outer_optimizer is None)

@@ -47,7 +47,7 @@ class OneBitBase(MethodBase):
     scale: Literal["rms", "mean"] = "rms"
 
     def _sign_exchanges(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
-        """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back.
+        """Return the exchanges of signs and scales every ``period`` steps: chunks to their owners, results to all.
 
         ``phase`` has the fields ``offset``, ``start`` and ``stop`` of an `Exchange`.
         """
@@ -82,7 +82,7 @@ class OneBitAdamSpec(OneBitBase):
 
     g_i and m_i are gradient and momentum of worker i. Bias correction continues, so that the direction does not jump:
     ``m^ = m / (1 - beta1^(t+1))``, and ``v^ = v / (1 - beta2^freeze_step)`` is constant. (The public code has none.)
-    Where v is 0, so that no worker has had a gradient, parameter and momentum stay, because signs have no zero.
+    Where v is 0, no worker has had a gradient: parameter and momentum stay, because signs have no zero.
 
     Workers send ``4 N`` bytes per step, and later about ``N / 8`` bytes twice (see ``OneBitMean``).
 
@@ -133,9 +133,9 @@ def chunk_lengths(model: Tensors, workers: int) -> list[int]:
 
 
 def signs_formula(workers: int) -> str:
-    """Return the formula of a worker's bytes for an average of tensors of n numbers, by signs with one scale each.
+    """Return the formula of the bytes that a worker sends to average tensors of n numbers by signs.
 
-    A worker sends a message to each of the M owners of chunks, and as an owner one message to all.
+    A worker sends a message to each of the M owners of chunks, and as an owner one message to all workers.
     """
     return f"Σ {workers + 1} ({SCALE_BYTES} + ⌈n / {8 * workers}⌉)"
 
@@ -202,7 +202,7 @@ class ZeroOneAdamSpec(OneBitBase):
             steps = {"start": begin, "stop": end}
             gradients.append(self._gradient_exchange(model, 2**phase, offset=begin + 1, **steps))
             if self.variant == "merged":
-                # The other steps, counted from the first refresh: odd ones, those that 2 divides and 4 does not, ...
+                # The steps between refreshes: the odd multiples of 1, 2, 4, ..., counted from the first refresh.
                 for k in range(phase):
                     offset = begin + 1 + 2**k
                     signs += self._sign_exchanges(model, workers, 2 ** (k + 1), offset=offset, **steps)
@@ -251,14 +251,14 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return how many numbers a worker stores: moments, parameters at the last average, steps since, two errors."""
+        """Return how many numbers a worker stores: moments, last averaged parameters, sums of steps, and two errors."""
         # The variant ``code`` computes the sum of the steps since the last average from the parameters.
         states_per_parameter = 4 if self.variant == "code" else 5
         return states_per_parameter * elements(tensors_of(model)) + sum(chunk_lengths(model, workers))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the moments and of the step, without that of averages, which become rare."""
+        """Return the operations of the moments and of the step, without those of averages, which become rare."""
         return UpdateWork(ElementwiseWork(kernel_bytes=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override

@@ -133,13 +133,13 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     if not isinstance(method, MethodBase):
         expected = f"a function that returns a method, as syncline.local(...) is one, not {type(method).__name__}"
         raise SpecError("target", target, expected)
-    if fields.get("label"):  # a field of every method, which is no argument of the target
+    if fields.get("label"):  # every method has this field, but the target may not accept it
         method = validate(type(method), dict(method) | {"label": fields["label"]})
     return method.written_as(fields)
 
 
 def _validate_method(value: Any) -> MethodBase:
-    """Return the method for the value of a field, see ``method_of``; raise errors as pydantic expects them."""
+    """Return ``method_of`` the value of a field, with errors of the type that pydantic expects."""
     try:
         return method_of(value)
     except SpecError as error:

@@ -123,7 +123,7 @@ class RotationBase(DataParallelBase):
     @override
     def _renewal_period(self, delay: int, stages: int) -> float | None:
         """Return the number of steps between renewals of bases in a stage with this gradient delay."""
-        if self.allocation == "uniform" or stages == 1:  # a single stage shares its renewals with no other
+        if self.allocation == "uniform" or stages == 1:  # a single stage has all renewals
             return self.frequency
         interval_by_delay = self._interval_by_delay(range(stages))  # the stages have the delays 0 to stages - 1
         return interval_by_delay[delay]
@@ -137,11 +137,11 @@ class RotationBase(DataParallelBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        """Build the optimizer of a pipeline stage; ``allocation`` says how its delay decides when it renews its bases.
+        """Build the optimizer; ``allocation`` gives each pipeline stage its number of steps between renewals of bases.
 
         A parameter group of a stage has the key ``delay``, the number of steps by which its gradients are late. The
-        steps between its renewals depend on the delays of all stages; a process that has only one stage passes them in
-        the group's key ``delays``.
+        allocation depends on the delays of all stages; a process that has only one stage passes them in the group's key
+        ``delays``.
         """
         groups = optim.groups.as_list(params)
         # Only groups have delays, not a plain list of parameters.
@@ -187,7 +187,7 @@ class BasisRotationSpec(RotationBase):
 
     @model_validator(mode="after")
     def _check_averages(self) -> Self:
-        """Raise an error for ``covariance_beta`` with bases of the momentum, for which no products are averaged."""
+        """Raise an error for ``covariance_beta`` without averages of products of gradients."""
         if self.basis_source == "1st" and self.covariance_beta is not None:
             raise refusal("covariance_beta", self.covariance_beta, "none with basis_source 1st, which averages nothing")
         return self
@@ -288,7 +288,7 @@ class LDAdamSpec(DataParallelBase):
     """LDAdam: data parallelism with Adam in a subspace of each matrix, which changes in every step.
 
     Workers send ``4 N`` bytes per step in fp32 by one all-reduce. A worker keeps ``2 r max(m, n) + r min(m, n)``
-    elements for an m by n matrix at rank r, and ``m n`` more with error feedback; Adam's moments of other parameters.
+    elements for an m by n matrix at rank r, ``m n`` more with error feedback, and Adam's moments of other parameters.
 
     Args:
         rank_fraction: rank of the subspace as a share of the matrix's smaller side.

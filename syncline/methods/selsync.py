@@ -37,8 +37,8 @@ class SelSyncSpec(MethodBase):
             infinity, never.
         smoothing: weight of the newest squared norm in the moving average s, in (0, 1].
         aggregation: state that is averaged: ``parameters`` or ``gradients``; the source prefers parameters.
-        expected_sync_rate: assumed share of steps with an average. Only projections use it, because no formula gives
-            how often a training triggers.
+        expected_sync_rate: assumed share of steps with an average, for projections, which do not know how often a
+            training triggers.
 
     Source: S. Tyagi, M. Swany, "Accelerating Distributed ML Training via Selective Synchronization" (2023),
     Algorithm 1.
@@ -80,15 +80,15 @@ class SelSyncSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and that of an average, with the expected rate as a period."""
+        """Return the exchange of the flag in every step, and that of an average at the expected rate."""
         return [TRIGGER_EXCHANGE, self._average_exchange(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_of_training(
         self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
     ) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and the averages that follow ``averaged_steps``."""
-        average = self._average_exchange(model, period=steps)  # once in the training, after each of these steps
+        """Return the exchange of the flag in every step, and the averages after ``averaged_steps``."""
+        average = self._average_exchange(model, period=steps)  # its period is the whole training
         return [TRIGGER_EXCHANGE, *(replace(average, offset=t + 1) for t in averaged_steps)]
 
     def _average_exchange(self, model: Tensors, period: int) -> Exchange:

@@ -26,8 +26,8 @@ class StreamingMTDAOSpec(MTDAOSpec):
     With all weight on one fast momentum it is Streaming Local Adam.
 
     Args:
-        period: number of steps between averages of a fragment of the parameters. The other fields of ``mt_dao`` have
-            the same meaning, with periods of fragments.
+        period: number of steps between averages of a fragment of the parameters. The other periods of ``mt_dao`` are
+            those of fragments, too.
         stream: fragments, delay and weight of a merge.
 
     Source: MT-DAO, Algorithm 5.
@@ -72,7 +72,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         """Return the exchanges of all fragments, each with its offset in the period."""
 
         def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
-            """Return the exchange of a state of these parameters, or None if none of them has the state."""
+            """Return the exchange that sends a state of these parameters, or None if no parameter has the state."""
             count = self.state_elements(state, tensors)
             return self._plain_exchange(count) if count else None
 

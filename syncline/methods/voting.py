@@ -63,7 +63,7 @@ class VotingBase(MethodBase):
         bits: bits of a sum of integers, for ``quantised``.
         p: exponent of the power mean that scales the integers, for ``quantised``; ``inf`` for the maximum.
         stochastic: whether numbers are rounded to integers at random, for ``quantised`` with ``p: inf``.
-        ties: the result if as many workers vote plus as minus, for votes that leave it open.
+        ties: the result of a tie, see `optim.votes.break_zeros`.
     """
 
     family = "votes"
@@ -118,7 +118,7 @@ class VotingBase(MethodBase):
             calls = [("votes", packed_bytes, "gather"), ("verdict", packed_bytes, "broadcast")]
         else:
             calls = [("votes", field_bytes(count, self.bits_of_sum(workers)), "all_reduce")]
-        encoded_bytes = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes are sent as they are
+        encoded_bytes = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes need no encoding
         return [
             Exchange(nbytes, label=label, collective=collective, shares_call=False, encoded_bytes=encoded_bytes)
             for label, nbytes, collective in calls
@@ -130,7 +130,7 @@ class VotingBase(MethodBase):
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
-        # Votes are sent as numbers from 0: minus and plus are 0 and 1, or with a zero between them 0 and 2.
+        # Votes are sent as numbers from 0: minus and plus are 0 and 1; with zero as a third value, 0 and 2.
         largest_vote = 2 if self.vote == "quantised" or self.ternary else 1
         needed_bits = (largest_vote * workers).bit_length()
         bits = needed_bits
@@ -161,7 +161,7 @@ class VotingBase(MethodBase):
         if self.vote == "quantised":
             p = 1.0 if self.p is None else float(self.p)
             return optim.QuantisedVote(self.quantised_bits, p, self.stochastic)
-        if self.vote == "server-naive":  # a number can be 0, so that no value needs to replace a tie
+        if self.vote == "server-naive":  # fp32 numbers can express a tie by 0
             return optim.ServerVote("naive")
         ties = "alternate" if self.ties is None else self.ties
         if self.vote == "server-efficient":

@@ -19,7 +19,7 @@ from syncline.errors import SpecError
 class DrawnBlocks:
     """A cache of random draws for all workers of a group.
 
-    Several tasks of one problem share it, each of which has only some of the workers.
+    Tasks that train different workers of the group share it.
 
     Args:
         capacity: largest number of blocks that are kept.
@@ -31,7 +31,7 @@ class DrawnBlocks:
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
         """Return the block of a key; draw it if it is not cached, and drop the least recently used block."""
-        block = self._blocks.pop(key, None)  # which is inserted last below: the first is the least recently used
+        block = self._blocks.pop(key, None)  # inserted last below, so that the first is the least recently used
         if block is None:
             block = draw()
             while len(self._blocks) >= self._capacity:
@@ -45,7 +45,7 @@ LARGEST_SIZE = 10**8
 
 
 def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
-    """Raise a SpecError if one of the named fields of a problem, a size, is below 1 or above ``largest``."""
+    """Raise a SpecError if one of a problem's named sizes is below 1 or above ``largest``."""
     for name in fields:
         size = getattr(problem, name)
         if not 1 <= size <= largest:
@@ -64,7 +64,7 @@ class Rows:
         seeds: seed of each of S replicas.
         workers: numbers of the W workers in this process: all workers in the simulator, else the process's own ranks.
         world_size: M, number of workers in the group.
-        drawn: cache of the group's random draws, which tasks with other rows share; None for no shared cache.
+        drawn: cache of random draws, shared with tasks of other rows; None for no shared cache.
     """
 
     seeds: tuple[int, ...]
@@ -107,8 +107,8 @@ class Rows:
 class Task(Protocol):
     """The training of one model per row: parameters, their gradients and their losses.
 
-    A task whose module has buffers also has ``buffers``, tensors ``(R, *s)`` by name, which ``step_gradients`` and the
-    method change in place, and whose means ``evaluate`` gets. With a false ``shares_buffers`` workers keep their own.
+    A task whose module has buffers also has ``buffers``, tensors ``(R, *s)`` by name. ``step_gradients`` and the method
+    change them in place, and ``evaluate`` gets their means. If ``shares_buffers`` is false, workers keep their own.
     """
 
     params: dict[str, torch.nn.Parameter]
@@ -194,7 +194,7 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         return worker, workers
     if sites > workers:
         raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
-    site_workers = math.ceil(workers / sites)  # so that fewer sites than asked for may have workers
+    site_workers = math.ceil(workers / sites)  # some of the last sites may have no workers
     return worker // site_workers, math.ceil(workers / site_workers)
 
 

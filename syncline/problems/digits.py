@@ -99,7 +99,7 @@ def mlp(hidden: int) -> nn.Sequential:
 
 
 def uniform_weights(module: nn.Module, source: torch.Generator) -> dict[str, Tensor]:
-    """Return initial weights and biases of linear layers by name, uniform in +-1/sqrt(fan in) as torch's default is."""
+    """Return initial weights and biases of linear layers by name, uniform in +-1/sqrt(fan in), torch's default."""
     weights = {}
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -151,13 +151,13 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     if size == 0:
         raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
     order = torch.randperm(len(labels), generator=source)[: size * world_size]  # equal shards; the rest is unused
-    num_random = round((1 - skew) * size)  # images of a shard that are dealt at random; the others by label
+    num_random = round((1 - skew) * size)  # in each shard; other images are dealt by label
     random_part, rest = order[: num_random * world_size], order[num_random * world_size :]
     sorted_by_label = rest[labels[rest].argsort(stable=True)]
     dealt_by_label = sorted_by_label.view(world_size, size - num_random).clone()
     if sites is not None:  # deal the images of a site at random among its workers
         site_of_worker = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
-        first_worker = 0  # of the site; the workers of a site are neighbours
+        first_worker = 0  # the first worker of a site
         for num_workers in Counter(site_of_worker).values():
             workers = slice(first_worker, first_worker + num_workers)
             images = dealt_by_label[workers].flatten()

@@ -54,8 +54,8 @@ def gates(logits: Tensor, per_token: int) -> Tensor:
 def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
     """Return the loss term ``E sum_e f_e P_e``, which is 1 for equal loads of the E experts.
 
-    f_e is the share of choices that fall on expert e, through which no gradient flows, and P_e is the expert's mean
-    probability. The term lowers the probability of experts that are chosen often.
+    f_e is the share of choices that fall on expert e, and has no gradient. P_e is the expert's mean probability. The
+    term lowers the probability of experts that are chosen often.
 
     Args:
         logits: the router's outputs, ``(..., E)``.
@@ -67,9 +67,9 @@ def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
 
 
 class _WithLoss(torch.autograd.Function):
-    """The identity of a tensor, whose backward pass also starts at a loss term ``added``, as if it had ``weight``.
+    """The identity of a tensor, whose backward pass adds the gradients of a loss term ``added``, times ``weight``.
 
-    The term thus adds to the gradients without being part of the model's output, as a stage of a pipeline needs.
+    The term is not part of the model's output, because a pipeline stage returns only activations.
     """
 
     generate_vmap_rule = True
@@ -117,7 +117,7 @@ class Experts(nn.Module):
         self.mlps = nn.ModuleList(Expert(width) for _ in range(routing.experts))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the gated sum of the chosen experts' outputs for each token."""
+        """Return the gated sum of the chosen experts' outputs for each token; the balance loss adds to gradients."""
         logits = self.router(x)
         weights = gates(logits, self.routing.per_token)
         expert_outputs = torch.stack([mlp(x) for mlp in self.mlps], dim=-1)
@@ -183,7 +183,7 @@ class Block(nn.Module):
 def embedding(count: int, width: int) -> nn.Embedding:
     """Return an embedding with uninitialised weights.
 
-    The constructor of an embedding would draw weights, for which torch's meta device imports its compiler, a second.
+    An embedding's constructor would draw weights. On the meta device, torch then imports its compiler for a second.
     """
     return nn.Embedding.from_pretrained(torch.empty(count, width), freeze=False)
 

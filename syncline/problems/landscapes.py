@@ -74,7 +74,7 @@ class Landscape(ABC):
         With an ``execution`` of ``loop``, each step evaluates the landscape at one worker after another.
         """
         if execution not in ("auto", "loop"):
-            # ``auto`` is called eager in specs.
+            # Specs call ``auto`` eager.
             raise SpecError("execution", execution, "eager or loop, as a landscape's gradient is a formula")
         return LandscapeTask(self, rows, dtype, device, one_by_one=execution == "loop")
 
@@ -88,7 +88,7 @@ class Landscape(ABC):
 class LandscapeTask:
     """The task of a landscape: the only parameter is the position, ``params["x"]`` of shape ``(R, d)`` for R rows."""
 
-    # The arithmetic of a landscape says nothing about that of a model.
+    # The FLOPs of a landscape say nothing about those of a model.
     flops_per_step: float | None = None
     matrices: tuple[str, ...] = ()
 
@@ -309,7 +309,7 @@ class Quadratic(Landscape):
         return self._to_coordinates(start)
 
     def _to_coordinates(self, start: Tensor) -> Tensor:
-        """Return a start point in coordinates, from a point in the basis ``start_basis``."""
+        """Return a start point in coordinates; ``start`` has the basis ``start_basis``."""
         if self.start_basis == "coordinates":
             return start
         return self._point_or_constant(self.optimum, fill=0.0) + self.rotation() @ start
@@ -352,9 +352,9 @@ class _Polar(NamedTuple):
 
 
 def _polar(point: Tensor) -> _Polar:
-    """Return the polar coordinates of points ``(..., 2)``, with what the spiral function has of them."""
+    """Return the polar coordinates of points ``(..., 2)``, and the spiral's terms s and c."""
     x, y = point.unbind(-1)
-    # The radius is above 0, so that at the origin the unit vectors are 0 and no quotient is undefined.
+    # The radius is at least eps: at the origin the unit vectors are 0, and no quotient is undefined.
     r = torch.hypot(x, y).clamp_min(torch.finfo(point.dtype).eps)
     phase = TURNS * r - torch.atan2(y, x)
     outward = torch.stack((x, y), dim=-1) / r.unsqueeze(-1)
@@ -381,7 +381,7 @@ def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
     """
     r, outward, around, s, c = _polar(point)
     radial = 2 * r + 2 * TURNS * s * c
-    tangential = 2 * s * c / r
+    tangential = 2 * s * c / r  # `_polar` keeps r above 0
     gradient = radial.unsqueeze(-1) * outward - tangential.unsqueeze(-1) * around
     value = torch.where(point.any(-1), r * r + s * s, 0.0)
     return value, gradient

@@ -70,7 +70,7 @@ class RecordedPass:
         for param in params.values():
             param.grad = None  # free the last step's gradients before the pass
         layouts = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
-        addresses = [x.data_ptr() for x in values.values()] if self._in_place else []  # at which a replay reads
+        addresses = [x.data_ptr() for x in values.values()] if self._in_place else []  # a replay reads there
         signature = (layouts, addresses)
         if self._recorded is None or signature != self._signature:
             self._recorded, self._signature = None, signature  # free a graph's memory before the next graph
@@ -125,9 +125,9 @@ class CudaGraphs:
     """A capture of GPU work as CUDA graphs, which replay it with a single launch."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Run work and record it as a graph; return its result, and a function that replays it in the same memory.
+        """Record work as a graph after a warm-up; return its result, and a function that replays the graph.
 
-        The result is only valid after that function has run. Warm-up runs on a separate stream come first.
+        Each replay writes the result to the same memory. The result is valid only after a replay.
         """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -142,9 +142,9 @@ class CudaGraphs:
 
 
 def graph_recorder(graphs: CudaGraphs) -> Record:
-    """Return a function that records a pass as a graph of a device.
+    """Return a function that records a pass as a CUDA graph.
 
-    A replay reads the parameters where they are, and a batch from fixed memory, to which the batch is copied.
+    A replay reads the parameters in place. Each batch is copied to the fixed memory that a replay reads.
 
     Raises:
         SpecError: the returned function raises it if the pass branches on values.
@@ -182,14 +182,13 @@ WAYS = ("auto", "loop", "vmap")
 
 
 class PerWorkerGradients:
-    """A function that computes the losses and the gradients of all workers, each of the row's own loss.
+    """A function that computes the loss of each worker, and the gradient of this loss.
 
     Args:
         loss: loss of one worker.
-        execution: ``loop`` goes through the rows one by one: fused attention, the activations of one row at a time.
-            ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows, or of as many as a
-            GPU has memory for. ``auto`` takes the faster: vmap on CUDA, and elsewhere for 8 or more rows of fewer than
-            2^16 parameters; else the loop.
+        execution: ``loop`` computes one row at a time, with fused attention and the activations of one row. ``vmap``
+            computes all rows, or as many as fit into a GPU's memory, in one batched pass of few kernels. ``auto`` takes
+            the faster: vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
 
     Attributes:
         keeps_mean: whether only the mean of the rows' gradients is stored, as the ``.grad`` of every row.
@@ -226,7 +225,7 @@ class PerWorkerGradients:
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
         """Compute all workers' gradients in as few batched passes as memory allows; return the losses ``(R,)``."""
-        # Where ``auto`` batches on a CPU, models are small, and attention without a fused kernel is faster.
+        # On a CPU ``auto`` batches only small models, whose attention is faster without a fused kernel.
         run = batched_pass(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
         values = {name: param.detach() for name, param in params.items()}
 
@@ -244,7 +243,7 @@ class PerWorkerGradients:
     ) -> Tensor:
         """Compute the gradients of one worker after another; return the losses ``(R,)``."""
         losses = []
-        # If all rows are the same memory, the leaves of the first row serve all rows.
+        # Rows that share memory can use the leaves of the first row.
         all_equal = all(rows_share_memory(param) for param in params.values())
         leaves: dict[str, Tensor] = {}
         for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):
@@ -321,13 +320,13 @@ def parameter_count(module: torch.nn.Module) -> int:
 class FunctionalModule:
     """A module that is called with other weights than its own, as by ``torch.func.functional_call``.
 
-    It looks up where each weight is in the module only once, because for a small module that takes as long as a call.
+    It looks up the places of the weights only once, because in a small module this takes as long as a call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         """Note where in the module each parameter is, so that it can be replaced."""
         self._module = module
-        names = {id(parameter): name for name, parameter in module.named_parameters()}  # one name of a tied parameter
+        names = {id(parameter): name for name, parameter in module.named_parameters()}  # a tied parameter gets one name
         self._weight_slots = []
         for part in module.modules():
             for key, parameter in part._parameters.items():
@@ -353,7 +352,7 @@ class NetworkTask:
         module: a module without a row axis and without buffers; its own weights are not read.
         params: weights of all workers by name, ``(R, *s)``.
         data: the batches and the validation set.
-        rows: the rows to train.
+        rows: the workers to train, see `Rows`.
         matrices: names of the weights between hidden layers.
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.

@@ -29,7 +29,7 @@ def torch_generator(seed: int, *names: str | int) -> torch.Generator:
 
 
 def perturbed(weights: dict[str, Tensor], size: float, seed: int) -> dict[str, Tensor]:
-    """Return initial weights ``w (1 + size n)`` with ``n ~ N(0, 1)`` drawn from the seed; with size 0 the weights.
+    """Return initial weights ``w (1 + size n)`` with ``n ~ N(0, 1)`` drawn from the seed; size 0 changes nothing.
 
     A training from weights that are changed by 1e-6 shows how much rounding errors grow.
     """
@@ -131,7 +131,7 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
         angle = math.pi * (torch.rand(size, generator=source, dtype=torch.float64) - 0.5)
         exponential = _exponential(source, size)
         sine = torch.sin(alpha * angle)
-        # A product of powers of a small alpha would overflow, the sum of their logarithms does not.
+        # For a small alpha the powers would overflow; their logarithms do not.
         log_magnitude = sine.abs().log_() - angle.cos().log_() / alpha
         if alpha != 1:  # at 1 the second factor is 1
             log_ratio = torch.cos((1 - alpha) * angle).log_() - exponential.log_()

@@ -26,8 +26,8 @@ def activation_bytes(
 ) -> float:
     """Return the fewest bytes that a forward pass stores for the backward pass, without the parameters.
 
-    They are those of tensors that autograd keeps, each memory counted once, with fused attention, and with logits and
-    the loss in fp32.
+    They are the bytes of the tensors that autograd keeps; tensors that share memory count once. Attention is fused, and
+    logits and the loss are in fp32.
 
     Args:
         module: the module on the meta device, whose parameters are converted to ``dtype``.
@@ -37,7 +37,7 @@ def activation_bytes(
     """
     module = module.to(dtype)
     parameter_storages = {param.untyped_storage()._cdata for param in module.parameters()}  # the storages' addresses
-    # By address of the storage; a kept tensor keeps the address of its storage from being used again.
+    # By address of the storage. While a tensor is stored here, no other storage gets its address.
     stored: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
@@ -52,9 +52,9 @@ def activation_bytes(
 
 
 def may_keep_mean(execution: str, device: torch.device | str) -> bool:
-    """Return whether a task may store only the mean of workers' gradients: on CUDA, and with an execution of ``loop``.
+    """Return whether a task may store only the mean of workers' gradients: on CUDA, or if ``execution`` is ``loop``.
 
-    The mean rounds differently. Elsewhere each worker's gradient is stored, so that published results keep their bits.
+    The mean rounds differently. Other tasks store each worker's gradient, so that published results keep their bits.
     """
     return execution == "loop" or torch.device(device).type == "cuda"
 
@@ -66,7 +66,7 @@ class GradientRows:
 
     Args:
         params: parameters of all workers by name, ``(R, *s)``, whose ``.grad`` is set at the end.
-        keeps_mean: whether to store only the mean over the rows, as a running sum; all rows then show the same memory.
+        keeps_mean: whether to store only the mean over the rows, as a running sum; all rows then share its memory.
     """
 
     def __init__(self, params: Mapping[str, torch.nn.Parameter], keeps_mean: bool = False) -> None:
@@ -107,7 +107,7 @@ class PassSize:
         self.rows = rows
 
     def results(self, num_rows: int, run_rows: Callable[[slice], T]) -> Iterator[T]:
-        """Yield the results of passes over all rows, in order; halve the rows of a pass if memory is short.
+        """Yield the results of passes over all rows, in order; a pass that runs out of memory is halved.
 
         Args:
             num_rows: number of rows.
@@ -128,7 +128,7 @@ class PassSize:
                 if size == 1:
                     raise
                 has_memory = False
-            if not has_memory:  # try again here, because in the handler the error still holds the failed pass's memory
+            if not has_memory:  # try again outside the handler, where the error has released the pass's memory
                 self.rows = size // 2
                 continue
             yield result
@@ -138,13 +138,13 @@ class PassSize:
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Return causal attention by torch's own kernel.
 
-    `_FusedAttention` does not replace this call, because it names another argument than ``is_causal``.
+    `_FusedAttention` does not replace this call, because the call has the argument ``attn_mask``.
     """
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=None, is_causal=True)
 
 
 class _AttentionGradients(torch.autograd.Function):
-    """The gradients of causal attention; its forward pass is repeated, so that its inputs are all that is stored."""
+    """The gradients of causal attention, which repeat its forward pass, so that only its inputs are stored."""
 
     @staticmethod
     def forward(queries: Tensor, keys: Tensor, values: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
@@ -217,7 +217,7 @@ class _FusedAttention(TorchFunctionMode):
 def attention_kernels(*, fused: bool) -> AbstractContextManager[object]:
     """Return a context for a pass that ``vmap`` batches: causal attention is computed by fused kernels, or by products.
 
-    Kernels by products store ``(heads, time, time)`` weights, and are faster for a few short windows on a CPU: on one
-    core, a step of 8 GPTs takes 0.7 times the fused one's time at 16 positions, as long at 32, 1.9 times at 256.
+    Products store ``(heads, time, time)`` weights, and are faster only for short windows on a CPU. On one core, their
+    time for a step of 8 GPTs is 0.7 times that of fused kernels at 16 positions, 1.0 at 32, and 1.9 at 256.
     """
     return _FusedAttention() if fused else sdpa_kernel(SDPBackend.MATH)

@@ -44,7 +44,7 @@ def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
 
 
 class GPTStage(nn.Module):
-    """A stage of a GPT: consecutive blocks, in the first stage with the embedding, in the last with norm and head.
+    """A stage of a GPT: consecutive blocks; the first stage has the embedding, the last one norm and head.
 
     Its parameters have the names that they have in the whole model.
     """
@@ -60,7 +60,7 @@ class GPTStage(nn.Module):
             self.norm, self.head = model.norm, model.head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return activations, or in the last stage logits, of tokens in the first stage, else of activations."""
+        """Return the stage's activations, or logits if it is the last; the first stage takes tokens as input."""
         if self.first:
             embedded: Tensor = self.token(x)
             x = embedded + self.position.weight[: x.shape[-1]]
@@ -106,8 +106,8 @@ class DelayedTask:
     Args:
         task: the task without delay.
         delays: tau of each parameter by name, in updates; parameters without an entry have no delay.
-        predict: weight prediction: a function of a parameter's name and current value, which returns the weights that a
-            forward pass uses. None for no prediction.
+        predict: weight prediction: a function from a parameter's name and current value to the weights of a forward
+            pass. None for no prediction.
 
     Attributes:
         stale: the parameters that the last gradient belongs to, by name.
@@ -116,7 +116,7 @@ class DelayedTask:
     def __init__(
         self, task: Task, delays: Mapping[str, LateSteps], predict: Callable[[str, Tensor], Tensor] | None = None
     ) -> None:
-        """Prepare the history of each parameter, as long as its largest delay."""
+        """Prepare the history of each parameter; see `DelayedTask` for the arguments."""
         for name, delay in delays.items():
             if name not in task.params:
                 raise SpecError("delays", name, one_of(task.params, name))
@@ -144,7 +144,7 @@ class DelayedTask:
         params = self._task.params
         current = {name: p.data for name, p in params.items()}
         for name, p in params.items():
-            # What a forward pass in this step uses, and the gradient of a later step belongs to.
+            # A later step returns the gradient at these weights.
             used_weights = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
             self._history[name].append(used_weights)
         self.stale = {name: self._stale_parameter(name) for name in params}
@@ -157,7 +157,7 @@ class DelayedTask:
                 p.data = current[name]
 
     def _stale_parameter(self, name: str) -> Tensor:
-        """Return a parameter as it was before its delay, or its first value if fewer updates have been made."""
+        """Return a parameter's value of ``delay`` updates ago, or its first value after fewer updates."""
         history, delay = self._history[name], self.delays[name]
         latest = len(history) - 1
         if isinstance(delay, int):  # one delay for all coordinates

@@ -179,8 +179,8 @@ class TextGPT:
         experts_per_token: number of experts that each token goes through.
         balance: weight of the loss term that balances the loads of experts. It is part of the gradients, but not of
             reported losses.
-        skew: share of a batch's windows that are from the worker's own contiguous part of the text, rounded to a number
-            of at least one window if the share is not 0; other windows are from random places.
+        skew: share of a batch's windows from the worker's own contiguous part of the text; unless 0, at least one
+            window. Other windows are from random places.
         sites: number of sites, which are equal parts of the workers; the workers of a site share a part of the text. By
             default, each worker has its own part.
         perturbation: relative size of a random change of the initial weights, equal on all workers. A training with
@@ -223,7 +223,7 @@ class TextGPT:
         return Routing(self.experts, self.experts_per_token, self.balance)
 
     def _network(self) -> GPT:
-        """Return the network with weights that a training replaces: embeddings have none, others those of torch."""
+        """Return the network; a training replaces its weights."""
         return GPT(
             vocabulary=BYTES, context=self.context, width=self.width, layers=self.layers, heads=self.heads,
             tied=self.tied, routing=self.routing,
@@ -259,7 +259,7 @@ class TextGPT:
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = select_half(corpus.validation, self.held_out)
-        if min(len(corpus.train), len(held_out)) <= self.context:  # a window and its last target do not fit
+        if min(len(corpus.train), len(held_out)) <= self.context:  # too short for a window and its last target
             shortest, part_of = HELD_OUT_ONE_IN * (self.context + 1), ""
             if self.held_out != "whole":
                 shortest, part_of = 2 * shortest, "half of "
@@ -276,7 +276,7 @@ class TextGPT:
             num_from_part=num_from_part,
             sites=self.sites,
         )
-        # The matrices between hidden layers; a router is none, because its rows are experts.
+        # The matrices between hidden layers, without routers, whose rows are experts.
         matrices = []
         for name, p in module.named_parameters():
             if p.ndim == 2 and name.startswith("blocks.") and ".router." not in name:
@@ -335,7 +335,7 @@ class Windows:
         draw = integers(num_windows)
         self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
-        # For each row, (R, 1): the first window that starts in its worker's part of the text, and their number.
+        # For each row, (R, 1): the first window in its worker's part of the text, and the number of windows there.
         self._num_from_part = num_from_part
         first_windows, part_lengths = [], []
         for worker in rows.workers * len(rows.seeds):  # rows are in order of replicas, then of workers
@@ -351,7 +351,7 @@ class Windows:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, context)``."""
-        starts = self._starts[step]  # of windows, (R, batch), drawn from the whole text
+        starts = self._starts[step]  # (R, batch), drawn from the whole text
         if self._num_from_part:  # scale the first draws of each worker to its part
             in_part, anywhere = starts[:, : self._num_from_part], starts[:, self._num_from_part :]
             in_part = self._first_windows + in_part * self._part_lengths // len(self._windows)

@@ -60,7 +60,7 @@ class DataReader:
 
     @property
     def tensors(self) -> tuple[Tensor, ...] | None:
-        """Return the tensors of which an item and a batch are slices, or None for any other data."""
+        """Return the tensors whose slices are the items and batches, or None for any other data."""
         is_plain = type(self.data) is TensorDataset and self.collate is default_collate
         return tuple(self.data.tensors) if is_plain else None
 
@@ -71,7 +71,7 @@ class DataReader:
         """
         if self.sampler is not None:
             seed_all(device, seed, *names)
-            sampler = copy.copy(self.sampler)  # whose generator is replaced here, not in the user's sampler
+            sampler = copy.copy(self.sampler)  # the user's sampler keeps its generator
             if getattr(sampler, "generator", None) is not None:
                 sampler.generator = torch_generator(seed, *names)
             return torch.tensor(list(sampler), dtype=torch.int64)
@@ -140,7 +140,7 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     inner = data_reader(loader.dataset, field, loader.batch_size, shuffle=is_random, drop_last=loader.drop_last)
     keeps_sampler = not has_default_order and not inner.is_stream
 
-    settings = {"batch_size": (loader.batch_size, batch_size)}  # of the loader, and of the arguments
+    settings = {"batch_size": (loader.batch_size, batch_size)}  # the loader's value, and the argument
     if has_default_order and not inner.is_stream:
         settings["shuffle"] = (inner.shuffle, shuffle)
     settings["drop_last"] = (loader.drop_last, drop_last)
@@ -178,7 +178,7 @@ def seed_and_worker(rows: Rows, row: int) -> tuple[int, int]:
 
 
 def _too_few_items_error(reader: DataReader, items: int, world_size: int) -> SpecError:
-    """Return the error that data have too few items for the workers, or for a batch of each."""
+    """Return the error for data with too few items for the workers, or for a batch per worker."""
     if items < world_size:
         return SpecError("workers", world_size, f"at most {items}, one per item of the data")
     expected = f"at most {items // world_size}, the items of a worker's shard ({items} items, {world_size} workers)"
@@ -205,7 +205,7 @@ class MapShards:
         items = len(reader.data if reader.sampler is None else reader.sampler)
         self._shard_size = items // rows.world_size
         self._batches_per_epoch, remainder = divmod(self._shard_size, reader.batch_size)
-        if remainder and not reader.drop_last:  # a last batch that is not full
+        if remainder and not reader.drop_last:  # the last batch is not full
             self._batches_per_epoch += 1
         if not self._batches_per_epoch:
             raise _too_few_items_error(reader, items, rows.world_size)
@@ -242,7 +242,7 @@ class MapShards:
         return range(step * self._accumulate, (step + 1) * self._accumulate)
 
     def _items_at(self, indices: Tensor) -> list[Tensor]:
-        """Return the items with these indices of each of the data's tensors."""
+        """Return the slices of the data's tensors at these indices."""
         assert self._tensors is not None
         indices = indices.to(self._device)
         return [tensor[indices] for tensor in self._tensors]
@@ -259,13 +259,13 @@ class MapShards:
         """Return the item indices of an epoch in order, from the cache if possible."""
         if (seed, epoch) not in self._orders:
             self._orders[seed, epoch] = self._reader.order(self._device, seed, "epoch", epoch)
-            if len(self._orders) > 2 * len(self._rows.seeds):  # micro-batches of a step can be of two epochs
+            if len(self._orders) > 2 * len(self._rows.seeds):  # a step can reach into the next epoch
                 self._orders.popitem(last=False)  # the oldest
         return self._orders[seed, epoch]
 
 
 class StreamShards:
-    """Batches of a stream: of the items, worker ``w`` of ``M`` takes number ``w``, ``w + M``, and so on.
+    """Batches of a stream: worker ``w`` of ``M`` takes the items number ``w``, ``w + M``, and so on.
 
     A process reads the whole stream and keeps the items of its workers. If a run resumes at a later step, the process
     first reads all items before this step.
@@ -281,7 +281,7 @@ class StreamShards:
         """Return the micro-batches of one worker in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
         blocks = self._streams[seed].blocks(step)  # the items of all workers
-        seed_all(self._device, seed, "items", worker, step)  # for a collate function that draws
+        seed_all(self._device, seed, "items", worker, step)  # a collate function may draw
         batches = []
         for block in blocks:
             worker_items = block[worker :: self._rows.world_size]
@@ -298,10 +298,10 @@ Shards = MapShards | StreamShards
 
 
 class _Stream:
-    """The items of a stream under one seed, epoch after epoch, in blocks that have a batch of every worker.
+    """The items of a stream under one seed, epoch after epoch, in blocks of one batch per worker.
 
-    A stream may draw random numbers for each item, and so may a module. Therefore the state of the generators after a
-    block is kept, and restored before the next block is read.
+    Both a stream and a module may draw random numbers. Therefore the state of the generators after a block is kept, and
+    restored before the next block is read.
     """
 
     def __init__(self, reader: DataReader, seed: int, world_size: int, accumulate: int, device: torch.device) -> None:
@@ -340,7 +340,7 @@ class _Stream:
         full_size = self._world_size * self._reader.batch_size
         for _ in ("this epoch", "next epoch"):
             items = list(islice(self._items, full_size))
-            even_size = len(items) - len(items) % self._world_size  # as many items for each worker
+            even_size = len(items) - len(items) % self._world_size  # equally many for each worker
             if len(items) == full_size or (even_size and not self._reader.drop_last):
                 return items[:even_size]
             self._begin_epoch()

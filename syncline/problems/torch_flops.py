@@ -34,10 +34,10 @@ WEIGHT_REUSING_LAYERS = (nn.modules.conv._ConvNd, nn.RNNBase)
 def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     """Return the trainable parameters of a module and its FLOPs per token.
 
-    Of a module alone the FLOPs per token are ``6 N``, with N of `multiplied_parameters`; they leave out attention's
-    scores, and an output head that multiplies with the embedding table itself. With example inputs torch's
-    ``FlopCounterMode`` counts the forward and backward pass on the meta device instead. A token is then a number of an
-    integer tensor, or a row (a sample) of any other tensor.
+    Without example inputs the FLOPs per token are ``6 N``, see `multiplied_parameters`. They leave out attention's
+    scores, and an output head that is the embedding table itself. With example inputs, torch's ``FlopCounterMode``
+    counts the forward and backward pass on the meta device. A token is then a number of an integer tensor, or a row (a
+    sample) of any other tensor.
 
     Args:
         model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of the module's arguments.
@@ -70,7 +70,7 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
 
 def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
-    """Return N of the approximation of 6 N FLOPs per token: the number of weights that multiply each token once.
+    """Return the number N of weights that multiply each token once; 6 N approximates the FLOPs per token.
 
     These are the weights of two dimensions and more, except tables of embeddings that are not tied to a linear layer.
 
@@ -106,7 +106,7 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
     try:
         with FlopCounterMode(display=False) as counter:
             output = functional_call(module, on_meta, inputs)
-            for attribute in ("logits", "loss"):  # of models that return an object
+            for attribute in ("logits", "loss"):  # some models return an object
                 if getattr(output, attribute, None) is not None:
                     output = getattr(output, attribute)
             output_tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
@@ -148,11 +148,11 @@ def _without_onednn() -> Iterator[None]:
 def measure_module(
     swappable: SwappableModule, batch: Any, loss: BatchLoss | None, device: torch.device
 ) -> ModuleProperties:
-    """Run a forward and a backward pass on a batch and return what they do; the gradients are dropped.
+    """Return the FLOPs of a forward and a backward pass on a batch, and whether the passes draw random numbers.
 
     Torch counts the FLOPs of matrix products, convolutions and attention, not those of elementwise operations. Fused
-    kernels are off, so that recurrent layers and attention count. Call this function inside `preserved`, with tensors
-    in the module that the passes may change.
+    kernels are off, because torch does not count all of them. Call this function inside `preserved`. The passes may
+    change tensors in the module.
     """
     name = type(swappable.module).__name__
     random_state = GlobalState.capture(device)

@@ -50,7 +50,7 @@ def stacked(batches: Sequence[Any]) -> Any | None:
     leaves_of_batches: list[list[Any]] = []
     for batch in batches:
         leaves_of_batches.append([])
-        map_leaves(leaves_of_batches[-1].append, batch)  # adds each leaf; the result, a batch of None, is not used
+        map_leaves(leaves_of_batches[-1].append, batch)  # collects the leaves
     if any(len(batch_leaves) != len(leaves_of_batches[0]) for batch_leaves in leaves_of_batches):
         return None
     stacked_leaves = []
@@ -183,7 +183,7 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
 
 
 class SwappableModule:
-    """A module whose parameters and buffers can be replaced by those of a worker, a row of the task's tensors.
+    """A module whose parameters and buffers can be replaced by those of a worker.
 
     Attributes:
         module: the module.
@@ -218,7 +218,7 @@ class SwappableModule:
             part._buffers[key] = buffers[name]
 
     def write_back_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Copy into the ``buffers`` of `set_buffers` the values for which the module made new tensors."""
+        """Copy the values of buffers that the module replaced by new tensors into the ``buffers`` of `set_buffers`."""
         for part, key, name in self._buffer_slots:
             current = part._buffers[key]
             if current is not None and current is not buffers[name]:

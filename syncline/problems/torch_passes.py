@@ -125,9 +125,9 @@ def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: i
 def gradients_by_vmap(
     swappable: SwappableModule, tensors: RowTensors, batches: Sequence[Any], rows: Rows, settings: PassSettings
 ) -> Tensor:
-    """Return the losses ``(R,)`` of micro-batches ``(R, batch, ...)`` in one pass, and set ``.grad`` and buffers.
+    """Return the losses ``(R,)`` of micro-batches ``(R, batch, ...)``, and set ``.grad`` and buffers.
 
-    Several passes compute them if a GPU has no memory for one.
+    One batched pass computes all rows, or several passes if a GPU has no memory for one.
 
     Raises:
         RuntimeError: torch cannot batch the module; many messages are possible.
@@ -145,9 +145,9 @@ def gradients_by_vmap(
             return functional_call(swappable.module, row_tensors, args, named)
 
         loss = settings.compute_loss(module, batch)
-        return loss, {name: row_tensors[name] for name in row_buffers}  # as the module has replaced them
+        return loss, {name: row_tensors[name] for name in row_buffers}  # the module may have replaced them
 
-    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))  # gradients by ``row_params``
+    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))  # with respect to ``row_params``
 
     def run_rows(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
@@ -183,7 +183,7 @@ def gradients_by_vmap(
 
 
 def _expanded(values: Sequence[Tensor], rows: Rows) -> Tensor:
-    """Return frozen parameters, one for each replica or one for all, as a tensor of all workers, ``(R, *s)``."""
+    """Return a frozen parameter of each replica, or one for all replicas, as a tensor of all workers, ``(R, *s)``."""
     if len(values) == 1:
         return values[0].expand(len(rows), *values[0].shape)
     return torch.stack(list(values)).repeat_interleave(len(rows.workers), 0)
@@ -205,8 +205,8 @@ class Validation:
 
     Args:
         reader: reader of the validation data, or of the training data without validation data.
-        is_training_data: whether ``reader`` reads the training data, of which at most 1,024 items are used, the same
-            for every seed.
+        is_training_data: whether ``reader`` reads the training data. Then at most 1,024 items are used, the same for
+            every seed.
         device: device of the batches.
         dtype: data type of floating-point numbers.
     """
@@ -221,7 +221,7 @@ class Validation:
             raise SpecError(reader.field, "no items", "at least one item")
 
     def _chosen_indices(self) -> Tensor:
-        """Return the indices of the items of an evaluation, in order: all, or some of the training data at random."""
+        """Return the indices of an evaluation's items in order: all items, or random items of the training data."""
         indices = torch.arange(len(self._reader.data))
         if self._reader.sampler is not None:
             indices = self._reader.order(self._device, EVALUATION_SEED, "evaluation", "items")
@@ -238,7 +238,7 @@ class Validation:
         """
         seed_all(self._device, EVALUATION_SEED, "evaluation")
         size = self._reader.batch_size
-        if self._indices is None:  # a stream, of which the first items count
+        if self._indices is None:  # a stream has no indices: take its first items
             items = self._reader.items_of_epoch(epoch=0)
             if self._is_training_data:
                 items = islice(items, MOST_TRAINING_ITEMS)

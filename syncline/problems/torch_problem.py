@@ -62,9 +62,9 @@ class TorchProblem:
     Args:
         make_model: a function that makes the module with fresh weights from torch's global generator, which is set to
             the seed of the replica and restored afterwards; or a module, from whose weights all seeds start.
-        train_set: a data set with a length, an iterable that can be repeated, a DataLoader of either, or a tuple of
-            tensors. The last part of a batch is the target, and the other parts are the module's arguments; a mapping
-            is passed as keyword arguments.
+        train_set: a data set with a length, an iterable that can be repeated, a DataLoader, or a tuple of tensors. The
+            last part of a batch is the target, and the other parts are the module's arguments; a mapping is passed as
+            keyword arguments.
         loss: ``loss(output, target)``, the mean over a batch. None: the module gets the whole batch and returns an
             object with ``.loss``, as those of Hugging Face do, or the loss itself.
         evaluate: function ``evaluate(output, target)`` of a batch of the validation data. It returns a metric, which
@@ -81,8 +81,8 @@ class TorchProblem:
             adopt the buffers of worker 0, as with torch's ``broadcast_buffers``; when parameters are averaged,
             floating-point buffers are averaged too. ``own``: each worker keeps its own buffers.
         matrices: names of the parameters that rules for matrices update. By default, all trainable parameters of two
-            dimensions or more, except tables of embeddings and the output head. The head is the last of the others in
-            order of registration, unless it is tied to a table.
+            dimensions or more, except tables of embeddings and the output head. The head is the last of these
+            parameters, unless it is tied to a table.
 
     The workers of a process share any state of the module outside parameters and buffers. A parameter that took no part
     in a step has a gradient of zero.
@@ -125,7 +125,7 @@ class TorchProblem:
         reader = self.training_reader()
         self.validation_reader(reader)  # raises an error for data that cannot be read
         object.__setattr__(self, "_notes", list(reader.notes))
-        object.__setattr__(self, "batch_size", reader.batch_size)  # that of a DataLoader holds
+        object.__setattr__(self, "batch_size", reader.batch_size)  # a DataLoader has its own
 
     def __repr__(self) -> str:
         return f"TorchProblem({self.name!r})"
@@ -172,7 +172,7 @@ class TorchProblem:
 
     def module(self) -> nn.Module | None:
         """Return the module on the meta device, without memory, made once; None if it cannot be made there."""
-        if self not in _MODULES:  # by problem, which is frozen
+        if self not in _MODULES:  # a frozen problem can be a key
             _MODULES[self] = self._meta_module()
         return _MODULES[self]
 
@@ -257,7 +257,7 @@ class TorchTask:
             return gradients_by_loop(self._swappable, self._tensors, self._data, self.rows, step, self._settings)
 
     def keep_mean_gradient(self) -> bool:
-        """Keep only the mean of the rows' gradients from now on, where `may_keep_mean` allows it; return whether."""
+        """Store only the mean of the rows' gradients from now on, if `may_keep_mean` allows it; return its answer."""
         self._settings.keeps_mean = may_keep_mean(self._execution, self._device)
         return self._settings.keeps_mean
 
@@ -274,7 +274,7 @@ class TorchTask:
                     self._swappable.set_parameters(replica_means | self._tensors.frozen_params(replica))
                     buffers = {}
                     for name, buffer in self.buffers.items():
-                        # Of a buffer without a mean, such as a counter, take that of the first worker.
+                        # For a buffer without a mean, such as a counter, take the first worker's.
                         first_workers = buffer[replica * len(self.rows.workers)]
                         buffers[name] = replica_means.get(name, first_workers).clone()  # the module may change it
                     self._swappable.set_buffers(buffers)

@@ -59,12 +59,12 @@ class AsynchronousSpec(Spec):
     """Asynchronous training through a server: a worker sends an update when ready, and goes on from the server's model.
 
     The server replaces the collective. It combines ``buffer_size`` updates u_k into a version of its model. The age of
-    an update is the number of versions that the server made after the worker got the model from which it started:
+    an update is the number of versions that the server made while the worker computed it:
 
         U = sum_k s_k (1 + age_k)^-staleness_exponent u_k / sum_k s_k
 
-    The optimizer then uses U as it uses the mean over all workers in synchronous training: the mean gradient, or for
-    DiLoCo the mean pseudo-gradient. The weight s_k is given by ``update_weights``.
+    The optimizer uses U in place of the mean gradient over all workers, or of DiLoCo's mean pseudo-gradient.
+    ``update_weights`` gives the weight s_k.
 
     Args:
         buffer_size: K, number of updates per version. With 1 the server applies each update when it arrives; with more,
@@ -111,7 +111,7 @@ class AsynchronousSpec(Spec):
 
     @property
     def updates_per_version(self) -> int:
-        """Return the number of updates per version of the model; it is 1 with delayed momentum."""
+        """Return the number of updates per version; delayed momentum makes a version of each update."""
         return 1 if self.momentum == "delayed" else self.buffer_size
 
     def weight(self, age: int) -> float:
@@ -123,7 +123,7 @@ class AsynchronousSpec(Spec):
         return float((1 + age) ** -self.staleness_exponent)
 
     def share(self, steps: int, tokens: float = 1.0) -> float:
-        """Return s, the weight that ``update_weights`` gives to an update of ``steps`` steps of ``tokens`` tokens each.
+        """Return the weight s of an update from ``steps`` steps with ``tokens`` tokens each, see ``update_weights``.
 
         >>> [AsynchronousSpec(update_weights=name).share(8, 2.0) for name in ("tokens", "token-rate")]
         [16.0, 32.0]
@@ -159,7 +159,7 @@ class AsynchronousSpec(Spec):
 
     def check(self, method: MethodBase) -> None:
         """Raise an error, which names the wrong field, if these settings contradict other fields of the method."""
-        is_diloco = hasattr(method, "outer_momentum")  # otherwise it is data parallelism
+        is_diloco = hasattr(method, "outer_momentum")  # otherwise data parallelism
         compressor = getattr(method, "compressor", None)
         if compressor is not None:
             raise refusal("compressor", compressor.kind, "none with asynchronous, as updates are sent whole")
@@ -175,7 +175,7 @@ class AsynchronousSpec(Spec):
             raise refusal("asynchronous.reference", self.reference, "worker, as only diloco has pseudo-gradients")
 
     def _check_fields(self, is_diloco: bool) -> None:
-        """Raise an error for the first field that contradicts another of these settings, or a method without DiLoCo."""
+        """Raise an error for the first field that contradicts another field, or that only DiLoCo supports."""
 
         def refuse(is_wrong: bool, field: str, expected: str) -> None:
             if is_wrong:
@@ -200,9 +200,10 @@ class AsynchronousSpec(Spec):
     def check_workers(self, workers: int, path: str) -> None:
         """Raise an error, which names a field below the method's ``path``, if there are too few workers.
 
-        There must be a worker for each local server and participant, and enough for the quorum for which workers wait.
+        Each local server and each participant needs a worker, and with ``synchronous`` the workers of a server must be
+        able to fill its buffer.
         """
-        group_size, members = workers, "the workers"  # that may fill the buffer together
+        group_size, members = workers, "the workers"  # of one server
         if self.hierarchy is not None:
             if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
@@ -270,7 +271,7 @@ class RemedySpec(Spec):
         return self
 
     def check_weights(self, backward_weights: BackwardWeights, path: str) -> None:
-        """Raise an error, of the field ``path``, if the correction is not defined for these weights of backward passes.
+        """Raise an error, which names ``path``, if the correction does not support these weights of backward passes.
 
         Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
         """

@@ -42,7 +42,7 @@ class CompressorBase(Spec):
     """The paper that describes the compressor."""
 
     elementwise: ClassVar[ElementwiseWork] = ElementwiseWork()
-    """Elementwise operations on the GPU that encode and decode a tensor, with its error, by their bytes per number."""
+    """Elementwise operations on the GPU, per number, that encode and decode a tensor and update its error."""
 
     kind: str
     error_feedback: bool = True
@@ -87,7 +87,7 @@ class CompressorBase(Spec):
                 bytes_of_call[call] = bytes_of_call.get(call, 0) + nbytes
         exchanges = []
         for (call_label, collective), nbytes in bytes_of_call.items():
-            sends_tensors = call_label == TENSORS  # other calls have their own labels, and send scales, not encoded
+            sends_tensors = call_label == TENSORS  # other calls send scales, which are not encoded
             exchanges.append(Exchange(
                 nbytes, period, label if sends_tensors else call_label, collective=collective, offset=offset,
                 shares_call=shares_call, encoded_bytes=FP32_BYTES * elements(tensors) if sends_tensors else 0,
@@ -162,10 +162,10 @@ class LpCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Return the scale gathered, then one all-reduce of packed integers.
+        """Return an all-gather of the scale, then an all-reduce of packed integers.
 
         Raises:
-            SpecError: there are too many workers for the bits of a sum; the error names enough bits.
+            SpecError: the sum of so many workers needs more bits, which the error names.
         """
         sum_levels(self.bits, workers, "compressor.bits")  # raises the error
         return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", field_bytes(tensor.elements, self.bits))]
@@ -173,11 +173,11 @@ class LpCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        if self.bits == 8:  # a byte for each integer
+        if self.bits == 8:
             return f"({SCALE_BYTES} + n)"
-        if 8 % self.bits == 0:  # integers in bytes
+        if 8 % self.bits == 0:  # several integers in a byte
             return f"({SCALE_BYTES} + ⌈n / {8 // self.bits}⌉)"
-        # Integers in words of 32 bits.
+        # Otherwise 32-bit words contain the integers.
         return f"({SCALE_BYTES} + 4 ⌈n / {32 // self.bits}⌉)"
 
     @override
@@ -340,7 +340,7 @@ class CompressibleBase(MethodBase):
     @property
     @override
     def same_for_any_group(self) -> bool:
-        """Return whether traffic is the same for any number of workers; it is not if a compressor sums integers."""
+        """Return whether traffic is the same for any number of workers: not if a compressor sums integers."""
         return self.compressor is None or self.compressor.kind != "lp"
 
     @property
@@ -365,7 +365,7 @@ class CompressibleBase(MethodBase):
 
     @override
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the step, and those that compress the tensors that are sent once per period."""
+        """Return the operations of the step, and those that compress the sent tensors once per period."""
         work = super()._step_work(tensors)
         if self.compressor:
             messages = UpdateWork(messages=self.compressor.operations(self._compressed_tensors(tensors)))
@@ -375,12 +375,12 @@ class CompressibleBase(MethodBase):
 
     @abstractmethod
     def _sent_periods(self) -> Iterable[int]:
-        """Return the period, in steps, of each state that is sent; a state has the shapes of the parameters."""
+        """Return the period, in steps, of each state that is sent."""
 
     def _compressor_elements(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
         """Return how many numbers a worker stores to send these tensors through the compressor.
 
-        They are the errors of error feedback and, with ``reference``, the last values that all workers know.
+        They are the errors of error feedback and, with ``reference``, the references of `optim.CompressedAverages`.
         """
         if not self.compressor:
             return 0

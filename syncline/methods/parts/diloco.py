@@ -81,7 +81,7 @@ class StreamSpec(Spec):
     Args:
         fragments: number of fragments into which each state is cut.
         strides: number of runs of neighbouring parameters in a fragment. With 1, a fragment is contiguous; with more,
-            its runs are spread evenly over the depth of the model, ``fragments`` runs apart.
+            its runs are spread evenly over the depth of the model.
         tau: number of steps between the start of a fragment's average and its merge into the workers' state.
         alpha: weight of the workers' own values when they merge the average, see `optim.Streaming`.
         in_backward: whether each part of a fragment is sent as soon as its last local step is done, during the backward
@@ -95,7 +95,7 @@ class StreamSpec(Spec):
     in_backward: bool = False
 
     def check(self, periods: Iterable[int], clip_norm: float | None) -> None:
-        """Raise an error if ``tau`` is not below every period, or gradients are clipped although sent in backward."""
+        """Raise an error if ``tau`` is not below every period, or if clipped gradients are sent ``in_backward``."""
         if self.tau >= min(periods):
             raise refusal("stream.tau", self.tau, f"less than every period, at most {min(periods) - 1}")
         if self.in_backward and clip_norm is not None:

@@ -43,7 +43,7 @@ class ObjectPart:
 
     Args:
         part: the Python object.
-        error_feedback: whether the part that a compressor leaves out is sent later.
+        error_feedback: whether workers send later what a compressor left out.
     """
 
     part: Any
@@ -204,8 +204,8 @@ class MethodBase(Spec):
     def in_precision(self, precision: str) -> Self:
         """Return a copy of the method for gradients that are computed in ``fp32``, ``bf16`` or ``fp16``.
 
-        If the method sends only gradients, they are sent in this format unless the method has a ``wire``. Parameters
-        and momenta, which optimizers keep in fp32, are sent in the format ``wire``.
+        If the method sends only gradients, it sends them in this precision unless it has a ``wire``. Parameters and
+        momenta are sent in the format ``wire``, by default in fp32.
         """
         if precision == self._gradient_precision or not self.sends_gradients:  # nothing changes
             return self
@@ -225,7 +225,7 @@ class MethodBase(Spec):
         return self.wire_format not in ("dense", self._gradient_precision)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
-        """Return a copy of the method that spec files show as these fields, as long as no field changes."""
+        """Return a copy of the method; spec files show it as ``fields`` until one of its own fields changes."""
         method = self.model_copy()
         method._spec_file_fields = dict(fields), dict(self)
         return method
@@ -246,7 +246,7 @@ class MethodBase(Spec):
 
     @property
     def one_seed_at_a_time(self) -> bool:
-        """Return whether seeds must train one after another, because the values of tensors decide about the traffic."""
+        """Return whether seeds must train one after another, because a seed's tensors decide when workers send."""
         return False
 
     @property
@@ -268,7 +268,7 @@ class MethodBase(Spec):
     ) -> list[Exchange] | None:
         """Return the exchanges of a finished training, from the steps after which its workers averaged.
 
-        The result is None for a method of which `exchanges` tells these steps beforehand.
+        The result is None if `exchanges` knows these steps beforehand.
 
         Args:
             model: parameters of the model, in fp32.
@@ -281,12 +281,12 @@ class MethodBase(Spec):
     def traffic_formula(self, workers: int) -> str:
         """Return, as text, the formula of the bytes that a worker sends per step.
 
-        N is the number of parameters of the model, and N' the number of those that are not in matrices. The formula is
-        for exchanges whose bytes are linear in both; methods with other exchanges override this function.
+        N is the number of parameters of the model, and N' the number of those that are not in matrices. Methods whose
+        bytes are not linear in both override this function.
         """
 
         def bytes_by_period(matrix_elements: int, other_elements: int) -> dict[int, float]:
-            """Return the bytes that a worker exchanges every T steps, by T, for a matrix and a vector."""
+            """Return a worker's bytes for a matrix and a vector, by the number of steps between exchanges."""
             shapes = [TensorShape("", (matrix_elements, 1), is_matrix=True), TensorShape("", (other_elements,))]
             nbytes: dict[int, float] = {}
             for exchange in self.exchanges(shapes, workers):
@@ -302,7 +302,7 @@ class MethodBase(Spec):
             per_matrix_element = bytes_at_2_1[period] - nbytes
             per_other_element = bytes_at_1_2[period] - nbytes
             constant = nbytes - per_matrix_element - per_other_element
-            # N counts all parameters, so that N' has only what the others have in addition.
+            # N counts all parameters: the coefficient of N' is the difference from a matrix element.
             coefficients = {"": constant, " N": per_matrix_element, " N'": per_other_element - per_matrix_element}
             terms = [f"{coefficient:g}{symbol}" for symbol, coefficient in coefficients.items() if coefficient]
             formulas.append(per_step_formula(" + ".join(terms), period))
@@ -329,7 +329,7 @@ class MethodBase(Spec):
         """
         from syncline.comm import WIRE_FORMATS
 
-        # A format that only some methods have is an option of theirs.
+        # `optimizer` itself handles a format that only its method has.
         wire = WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"])
         return self.optimizer(
             params, other_lr=self.other_lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm, wire=wire,
@@ -350,8 +350,8 @@ class MethodBase(Spec):
     ) -> float:
         """Return the seconds per step that the update takes in addition to Adam's, which a step's time includes.
 
-        On a GPU whose kernels of updates are known, these are the seconds of all kernels of the update, minus those of
-        Adam, and at least 0. On other hardware they are those of matrix products and decompositions.
+        If the kernels of the GPU are known, these are the seconds of the update's kernels minus those of Adam's, at
+        least 0. Otherwise only matrix products and decompositions count.
 
         Args:
             model: shapes of the parameters of a model, or of one stage of a pipeline.
@@ -372,7 +372,7 @@ class MethodBase(Spec):
         return None
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the update per step: of the rule (for a user's rule, Adam's) and of the move."""
+        """Return the operations of an update: of the rule (of Adam for a user's rule), and of the step."""
         rule: Any = getattr(self, "rule", None)
         rule_work = rule.update_work(tensors) if hasattr(rule, "update_work") else UpdateWork(ADAM.on(tensors))
         return rule_work + self._step_work(tensors)

@@ -61,8 +61,8 @@ def multi_momentum_work(base: str, omegas: Sequence[float], tensors: Sequence[Te
 
     There is a momentum for each weight in ``omegas``; the gradient has the rest of the weight.
     """
-    # Per momentum and number, 24 bytes are read and written, and 8 for the gradient. Without the gradient, the first
-    # momentum is added to nothing, which saves 4 bytes.
+    # A momentum reads and writes 24 bytes per number, and the gradient 8. Without the gradient, the first momentum
+    # saves 4 bytes, because nothing is added to it.
     foreach_bytes = 24 * len(omegas) + (8 if sum(omegas) < 1 else -4)
     mixing = ElementwiseWork(foreach_bytes=foreach_bytes).on(tensors)
     if base != "muon":
@@ -105,7 +105,7 @@ class MomentaFields(Spec):
         return self
 
     def momenta_rule(self, **switch: Any) -> optim.UpdateRule:
-        """Build the update rule; ``switch`` has its ``switch_step`` and ``warmup_beta`` if it starts with a warmup."""
+        """Build the update rule; for a warmup, ``switch`` contains ``switch_step`` and ``warmup_beta``."""
         names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
         return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names}, **switch)
 
@@ -264,7 +264,7 @@ class AdaSGDRule(RuleBase):
 
 
 class NesterovAdamRule(RuleBase):
-    """The spec of `optim.NesterovAdam` (NAdam), with the rates of asynchronous Nesterov pipelines."""
+    """The spec of `optim.NesterovAdam` (NAdam), with rates for asynchronous pipelines."""
 
     builder = "NesterovAdam"
     elementwise = ElementwiseWork(kernel_bytes=100, kernels=10)
@@ -307,7 +307,7 @@ OTHER_RULES: dict[str, type[AdamRule | LionRuleSpec]] = {"adam": AdamRule, "lion
 
 
 class MuonRule(Spec):
-    """The spec of `optim.muon`; other parameters than matrices follow ``other_rule``, with its defaults."""
+    """The spec of `optim.muon`; parameters that are not matrices follow ``other_rule`` with its defaults."""
 
     kind: Literal["muon"] = "muon"
     momentum: Rate = 0.95
@@ -352,7 +352,7 @@ class ScionRule(RuleBase):
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of momenta, of orthogonalising matrices, and of the norm balls of other parameters."""
+        """Return the operations of the momenta, of orthogonalised matrices, and of other parameters' norm balls."""
         norm_balls = ElementwiseWork(kernel_bytes=28, kernels=3).on(t for t in tensors if not t.is_matrix)
         return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(norm_balls)
 

@@ -107,7 +107,7 @@ class TorchRuleSpec(Spec):
         if self.average_states and not method.averages_states:
             raise refusal("rule.average_states", self.average_states, "none: this method averages no states of a rule")
         if self.average_states and getattr(method, "compressor", None):
-            # A compressor sends changes of an initial state, and these states come up in the first step.
+            # A compressor sends changes of an initial state, but the first step creates these states.
             expected = "none through a compressor, whose references begin before the optimizer's states do"
             raise refusal("rule.average_states", self.average_states, expected)
         if method.weight_decay:
@@ -146,7 +146,7 @@ def from_optimizer(value: Any) -> Any:
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
         return _spec_fields(value)
     if isinstance(value, dict) and value.get("kind") == "torch" and callable(value.get("target")):
-        target_fields = _spec_fields(value["target"])  # of a ``partial``, its function and its options
+        target_fields = _spec_fields(value["target"])  # splits a ``partial`` into function and options
         return target_fields | value | {"target": target_fields["target"]}
     return value
 
@@ -177,7 +177,7 @@ def _import_target(target: str) -> Any:
 def options_of(target: Any) -> list[str] | None:
     """Return the names of the options of an optimizer's class or function, without parameters and ``lr``.
 
-    The result is None if the options are unknown, or if it accepts any.
+    The result is None if the options are unknown, or if the class or function accepts any option.
 
     Raises:
         SpecError: ``target`` is a reference that cannot be imported.
@@ -185,7 +185,7 @@ def options_of(target: Any) -> list[str] | None:
     make = _import_target(target) if isinstance(target, str) else target
     try:
         (_, *options) = inspect.signature(make).parameters.values()  # the first argument is the parameters
-    except Exception:  # Python does not know the signature of some callables, and a user's object may raise
+    except Exception:  # some callables have no signature, and a user's object may raise any error
         return None
     if any(option.kind == option.VAR_KEYWORD for option in options):
         return None
