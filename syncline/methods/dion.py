@@ -34,7 +34,7 @@ UNSUITED_TO_FACTORS = {
 """Kinds of compressors that cannot send factors, with the reason for the error line."""
 
 TRIGGER_EXCHANGE = Exchange(payload_bytes=4, label="trigger", shares_call=False)
-"""The exchange of a trigger's fp32 maximum in every step, by which workers decide whether they exchange more."""
+"""The exchange, in every step, of the fp32 maximum that decides whether the trigger fires."""
 
 MOMENTUM = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
@@ -60,7 +60,7 @@ class DionBase(CompressibleBase):
     has_trigger: ClassVar[bool] = False
 
     trigger_work: ClassVar[ElementwiseWork] = ElementwiseWork()
-    """Elementwise operations by which a trigger decides about an exchange."""
+    """Elementwise operations of a trigger."""
 
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25
     mu: Rate = 0.95
@@ -115,7 +115,7 @@ class DionBase(CompressibleBase):
     @property
     @override
     def sends_in_backward(self) -> bool:
-        """Return whether gradients are sent in the backward pass, which ends before a trigger can decide."""
+        """Return whether gradients are sent in the backward pass: not with a trigger, which decides after it."""
         return self.sends_gradients and not self.has_trigger
 
     def _split_by_exchange(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
@@ -404,7 +404,7 @@ class PlacedDionSpec(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return Dion's exchanges after each step of the placement, which repeats every ``steps`` steps."""
+        """Return Dion's exchanges after each step of the placement, repeated every ``steps`` steps."""
         return self._exchanges_after(model, workers, self.steps, averaged_steps=self.placed)
 
     @override
@@ -417,7 +417,7 @@ class PlacedDionSpec(DionBase):
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
-        is_linear = self.exchange == "gradient" and not self.compressor  # as the base class assumes
+        is_linear = self.exchange == "gradient" and not self.compressor  # the base class handles this
         if self.steps == 1 or is_linear:
             return super().traffic_formula(workers)
         # Without the pattern, the formula is that of an average in every step.

@@ -87,7 +87,7 @@ class OneBitAdamSpec(OneBitBase):
     Workers send ``4 N`` bytes per step, and later about ``N / 8`` bytes twice (see ``OneBitMean``).
 
     Args:
-        freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
+        freeze_step: number of Adam's steps at the start, at least 1; then the second moment stays constant.
         bias_correction: whether m and v are corrected as above; the public code has no correction.
 
     Source: Tang et al. (2021), Algorithm 1.
@@ -258,7 +258,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the moments and of the step, without those of averages, which become rare."""
+        """Return the operations of the moments and of the step; averages become rare and are left out."""
         return UpdateWork(ElementwiseWork(kernel_bytes=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override

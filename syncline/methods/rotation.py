@@ -201,7 +201,7 @@ class BasisRotationSpec(RotationBase):
 
 @register
 class SOAPSpec(RotationBase):
-    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates.
+    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances.
 
     Bases of both sides are renewed after a step, and the momentum is kept in their coordinates.
 

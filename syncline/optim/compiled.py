@@ -143,7 +143,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
                 if num_taken < k:
                     out[r, num_taken] = candidates[j]
                 num_taken += 1
-        is_complete[r] = num_taken == k and largest <= _INFINITY
+        is_complete[r] = num_taken == k and largest <= _INFINITY  # the bits of NaN are larger
 
 
 @compiled

@@ -186,7 +186,7 @@ class TopK(GatheringCompressor):
 
 @dataclass(frozen=True)
 class LpMean(Compressor):
-    """A compressor that rounds tensors to integers of a scale that all workers share, so that an all-reduce adds them.
+    """A compressor that rounds tensors to integers with a scale for all workers, so that an all-reduce can add them.
 
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 
@@ -267,7 +267,7 @@ FP32_INTEGER_BITS = 24
 
 @dataclass(frozen=True)
 class QSGD(GatheringCompressor):
-    """QSGD: multiples of a fraction of a tensor's Euclidean norm ``|x|``, rounded at random without bias.
+    """QSGD: entries are rounded at random, without bias, to multiples of a fraction of the tensor's norm ``|x|``.
 
         q = floor(s x / |x| + u), u uniform in [0, 1);   decoded: q |x| / s;   s = 2^(bits - 1) - 1
 

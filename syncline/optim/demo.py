@@ -172,7 +172,7 @@ def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
     """
     source = torch.Generator().manual_seed(0)
     entries = torch.randn(1, num_blocks, math.prod(lengths), generator=source)
-    index = largest_indices(entries, entries.shape[-1] // 4)
+    index = largest_indices(entries, entries.shape[-1] // 4)  # any share shows the order of additions
     value = entries.gather(-1, index)
     matrices: list[Tensor | None] = [torch.randn(length, length, generator=source).mT for length in lengths]
     blocks = torch.zeros_like(entries).scatter_(-1, index, value).unflatten(-1, lengths)

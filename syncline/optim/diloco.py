@@ -230,7 +230,7 @@ class Streaming(Method):
             fragment_rows, spans = self._fragment_rows(due)
             if fragment_rows:
                 tensors = [self._tensor_to_average(row, due.state) for row in fragment_rows]
-                label = f"{due.state} {due.fragment + 1}/{self.fragments}"  # in the ledger
+                label = f"{due.state} {due.fragment + 1}/{self.fragments}"  # for the ledger
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
                 handle = self._start_average(tensors, label, details)
                 self._in_flight[due] = TensorsInFlight(fragment_rows, handle)
@@ -248,7 +248,7 @@ class Streaming(Method):
         messages = [encoding.encode(flatten_rows(x)) for x in tensors]
         details = details._replace(encoded_bytes=fp32_bytes(*tensors))
         gathered = self.comm.start_all_gather(torch.cat(messages, 1), label=label, details=details)
-        # Keep only this of the tensors until the averages arrive, which frees their memory.
+        # Only these are kept until the averages arrive, not the tensors.
         shapes_and_dtypes = [(x.shape, x.dtype) for x in tensors]
         message_bytes = [message.shape[1] for message in messages]
 

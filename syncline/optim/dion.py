@@ -98,9 +98,9 @@ class DionRule(UpdateRule):
         m, n = momentum.shape[-2:]
         (mu,) = h["betas"]
         product = compute_once_if_shared(lambda p, r: p @ r.mT, p, r)
-        transpose_if_wide(momentum).sub_(product, alpha=1 - mu)  # in place, by a view
+        transpose_if_wide(momentum).sub_(product, alpha=1 - mu)  # a view, so that M changes in place
 
-        # Workers whose factors share memory have the same direction, which is computed once.
+        # If workers share the memory of their factors, compute their direction once.
         if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT]):
             p, r, right = shared_row(p), shared_row(r), shared_row(state[RIGHT])
         else:
@@ -126,7 +126,7 @@ def transpose_if_wide(x: Tensor) -> Tensor:
 
 
 class DionMethod(Method):
-    """Dion, with low-rank orthonormal updates of matrices, whose workers exchange in the steps that a trigger selects.
+    """Dion: low-rank orthonormal updates of matrices; workers exchange in the steps that a trigger selects.
 
     Workers exchange the full gradient or, with ``sends_factors``, the factors ``P = orth(mean(M Q))`` and
     ``R = mean(M^T P)``, where M is a worker's momentum. Parameters that are not matrices, and matrices with fewer bytes
@@ -140,9 +140,9 @@ class DionMethod(Method):
         sends_factors: whether workers exchange factors instead of gradients.
         holds: whether workers, in steps without an exchange, add up their gradients and do not move. By default, every
             worker takes Dion's step on its own gradient, and workers drift apart.
-        compressor: compressor of all exchanged tensors; by default none. Factors need no error feedback, because M
-            keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
-        error_feedback: whether compressed gradients have error feedback.
+        compressor: compressor of all exchanged tensors; by default none.
+        error_feedback: whether compressed gradients have error feedback. Factors need none, because M keeps what their
+            rounding leaves out.
         **options: further options of ``Method``.
 
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
@@ -167,7 +167,7 @@ class DionMethod(Method):
         self._compressor = compressor
         if compressor is not None:
             options["reducer"] = CompressedMean(compressor, error_feedback)
-        # The policy asks for gradients in every step, in which `exchange_gradients` asks the trigger.
+        # `EveryStep` calls `exchange_gradients` in every step, which asks the trigger.
         super().__init__(params, lr, rule, EveryStep(), **options)
         if compressor is not None:
             compressor.check(self.comm.world_size)
@@ -204,7 +204,7 @@ class DionMethod(Method):
             for name, tensor in self.trigger.init(row.x).items():
                 row.state.setdefault(name, tensor)
         has_matrices = any(isinstance(rule, DionRule) for rule, _is_other_rule in self._rules)
-        if isinstance(self.trigger, RMMC) and not has_matrices:
+        if isinstance(self.trigger, RMMC) and not has_matrices:  # the relative maximum momentum change needs one
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
         self._is_exchanging = self.trigger.fires(matrix_rows, self.comm, t)
         if not self._is_exchanging:
@@ -243,7 +243,7 @@ class DionMethod(Method):
 
         momenta = []
         for row in factored_rows:
-            row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # as each worker adds its own gradient
+            row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # each worker adds its own gradient
             momenta.append(row.rule.add_to_momentum(row.g, row.state))  # type: ignore[attr-defined]
         factors = power_iteration(momenta, [row.state[RIGHT] for row in factored_rows], average)
         other_directions = super().directions(other_rows, t)

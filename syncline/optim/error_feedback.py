@@ -123,10 +123,10 @@ class CompressedAverages:
         for row in rows:
             # Only states with a reference are averaged through the compressor.
             has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
-            lower_bounds = getattr(row.rule, "lower_bounds", None)  # as `MomentumRule.lower_bounds`
+            lower_bounds = getattr(row.rule, "lower_bounds", None)  # see `MomentumRule.lower_bounds`
             if not has_reference or lower_bounds is None:
                 continue
-            # Bounds from the references, which are equal on all workers, keep averaged states equal.
+            # References are equal on all workers: bounds from them keep averaged states equal.
             shared_states = {}
             for name in row.rule.states:
                 shared_states[name] = row.state.get(_state_name(REFERENCE, name), row.state[name])

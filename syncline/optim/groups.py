@@ -1,8 +1,7 @@
 """Parameter groups of torch optimizers whose parameters may follow two rules: one for matrices, one for all others.
 
 A user's group with both kinds of parameters stays one group, because many of torch's schedulers take a list with one
-value per group. The group has the hyperparameters of the rule for matrices, which schedulers change, and under
-``other`` those of the other rule.
+value per group. The group has the hyperparameters of the rule for matrices; ``other`` has those of the other rule.
 """
 
 from __future__ import annotations

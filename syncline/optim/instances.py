@@ -104,7 +104,7 @@ class TorchOptimizers:
 
     def _discard_optimizers(self) -> None:
         """Discard all torch optimizers and what is known about their states and options."""
-        self._optimizers: list[WorkerOptimizer] = []  # by row of the worker axis
+        self._optimizers: list[WorkerOptimizer] = []  # one per row of the worker axis
         # For each parameter, by name: the method's states, of which the optimizers have views.
         self._viewed_states: list[dict[str, Tensor]] = []
         self._known_options: list[dict[str, Any]] = []  # the optimizers' options, by group of the method
@@ -283,7 +283,7 @@ class TorchOptimizers:
                 self._copy_state(row, name, [worker_state.get(name) for worker_state in worker_states])
 
     def _copy_state(self, row: ParamRow, name: str, values: list[Any]) -> None:
-        """Copy one state of a parameter from all optimizers, which have these ``values``, to the method.
+        """Copy one state of a parameter, ``values`` of all optimizers, to the method.
 
         Raises:
             SpecError: the method has a state of this name, or the values differ in shape.

@@ -11,7 +11,7 @@ from torch import Tensor
 from syncline.acceleration import Kernels
 
 KERNELS = Kernels("syncline.optim.compiled", break_even_units=2**25)
-"""The compiled loops; their import pays off after about 2^25 numbers, for each of which torch takes nanoseconds."""
+"""The compiled loops; their import pays off after about 2^25 numbers."""
 
 
 def compiled_loops(x: Tensor) -> ModuleType | None:
@@ -99,7 +99,7 @@ def _by_bound(magnitudes: Tensor, k: int) -> Tensor:
 
     # Select the k largest from a table with the candidates of each row side by side.
     width = max(int(num_candidates.max(initial=0)), k)
-    table = np.full((num_rows, width), -1.0, values.dtype)
+    table = np.full((num_rows, width), -1.0, values.dtype)  # below all magnitudes
     first_candidate = np.cumsum(num_candidates) - num_candidates
     column = np.arange(len(candidates)) - first_candidate[row]
     table[row, column] = values.ravel()[candidates]

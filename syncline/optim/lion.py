@@ -20,7 +20,7 @@ from syncline.optim.sync import Periodic
 
 @dataclass(frozen=True)
 class LionRule(UpdateRule):
-    """Lion: each coordinate moves by lr in the direction of the sign of a mixture c of momentum m and gradient g.
+    """Lion: each coordinate moves by lr along the sign of a mixture c of momentum m and gradient g.
 
         c = beta1 m + (1 - beta1) g;   d = sign(c);   m <- beta2 m + (1 - beta2) g
 

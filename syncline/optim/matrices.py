@@ -248,7 +248,7 @@ class Orthogonalised(Unscaled):
     def scale_directions(
         self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
     ) -> list[Tensor]:
-        """Return the scaled polar factors of several parameters' mixed momenta ``ds``, which Muon steps along."""
+        """Return the scaled polar factors of several parameters' mixed momenta ``ds``."""
         # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
         directions = list(ds)
         indices_by_shape: dict[tuple[int, ...], list[int]] = {}
@@ -265,7 +265,7 @@ class Orthogonalised(Unscaled):
 
     def _orthogonalise(self, ds: list[Tensor]) -> list[Tensor]:
         """Return the polar factor of each tensor d, times ``shape_factor``; all have one shape ``(R, m, *rest)``."""
-        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])  # without a copy
+        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])  # saves a copy
         rows, columns = matrices.shape[-2:]
         polar = newton_schulz(matrices, self.steps) * shape_factor(rows, columns, self.adjust_lr)
         parts = polar.split([len(d) for d in ds])

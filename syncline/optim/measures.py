@@ -197,7 +197,7 @@ class Watch:
 
     def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
         self._measures, self._every = measures, every
-        self._step_values: list[tuple[int, MeasuredValue]] = []  # with the number of completed steps
+        self._step_values: list[tuple[int, MeasuredValue]] = []  # (number of completed steps, value)
 
     def before_step(self, method: Method, t: int) -> None:
         """Record measures before a step; call it after the gradients are computed."""
@@ -213,7 +213,7 @@ class Watch:
     def after_step(self, method: Method, t: int) -> None:
         """Record measures after a step; call it before the next gradients are computed."""
         for measure in self._measures:
-            values = measure.after_step(method, t)  # in every step, as a measure may note where a round starts
+            values = measure.after_step(method, t)  # a measure may need each step
             if (t + 1) % self._every == 0:
                 self._record(t, values)
 
@@ -245,7 +245,7 @@ class UpdateVectors(Measure):
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Return the measured values of the update vectors of the coming step."""
-        rows = lion_rows(method.rows())  # with update vectors in place of gradients
+        rows = lion_rows(method.rows())  # their ``g`` are update vectors
         if not rows:
             return []
         agreements = vote_agreements(rows, VOTES, method.comm, t)
@@ -312,7 +312,7 @@ class Rounds(Measure):
 
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        """Store the parameters before the first step, from which rounds are measured."""
+        """Store the parameters before the first step as the start of the first round."""
         if self._start is None:  # there are no momenta before the first step
             params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
             self._start = [p.detach().clone() for p in params], []

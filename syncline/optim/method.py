@@ -198,7 +198,7 @@ class Method(torch.optim.Optimizer):
             rules += [(rule, is_other_rule)] * len(rule_group["params"])
         torch_group = join_groups(rule_groups)  # one group, so that a scheduler changes both parts
         try:
-            # Without torch's decorator, which would import torch's compiler for a second.
+            # Torch's decorator would take a second to import torch's compiler.
             unwrap(torch.optim.Optimizer.add_param_group)(self, torch_group)
         except (TypeError, ValueError) as error:
             raise SpecError("params", torch_group["params"], f"{EXPECTED_PARAMS} ({error_text(error)})") from None
@@ -217,7 +217,7 @@ class Method(torch.optim.Optimizer):
 
     @property
     def steps_done(self) -> int:
-        """Return the number of steps taken, which ``state_dict`` stores in the parameter groups."""
+        """Return the number of steps taken, from the parameter groups, where ``state_dict`` stores it."""
         return self.param_groups[0]["step"]
 
     @property
@@ -265,7 +265,7 @@ class Method(torch.optim.Optimizer):
         assert isinstance(self.sync, Periodic)  # the constructor refuses a compressor with another policy
         for name in self.sync.periods:
             if name == "params":
-                # With an outer optimizer workers send pseudo-gradients, which are differences already.
+                # The pseudo-gradients of an outer optimizer are differences already.
                 state.update(self._compressed.init(name, x, has_reference=self.outer_optimizer is None))
             elif name in rule.states:
                 state.update(self._compressed.init(name, state[name], has_reference=True))
@@ -363,7 +363,7 @@ class Method(torch.optim.Optimizer):
         averaged_rows = self.rows_to_average(rows) if names else rows
         if self.on_average is not None and names:
             self.on_average(self, averaged_rows, names, t)
-        self.average_states(averaged_rows, names)  # also without names, because subclasses act in every step
+        self.average_states(averaged_rows, names)  # subclasses may act in every step
         if self.buffers is not None:
             self.buffers.synchronise(self.buffer_sync(t))
         for group in self.param_groups:
@@ -422,7 +422,7 @@ class Method(torch.optim.Optimizer):
         moving_rows = []
         for row, d in zip(rows, directions, strict=True):
             if d is not None:
-                # A reducer combines the field ``g`` of rows, which has the directions here.
+                # A reducer combines the field ``g`` of rows: put the directions there.
                 moving_rows.append(row._replace(g=expand_rows(d, num_rows=len(row.x))))
         if not moving_rows:
             return directions

@@ -26,7 +26,7 @@ Scale = Literal["rms", "mean"]
 
 @dataclass(frozen=True)
 class OneBitMean:
-    """A mean over workers whose numbers are sent as one bit in both directions, with two errors (1-bit Adam).
+    """A mean over workers that sends one bit per number in both directions, with two errors (1-bit Adam).
 
         worker i:               y_i = x_i + e_i;   q_i = s(y_i) sign(y_i);   e_i <- y_i - q_i
         owner of a chunk:       z = mean_i q_i + e;   q = s(z) sign(z);   e <- z - q
@@ -133,12 +133,12 @@ class OneBitMean:
         """
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
-        y_float = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
+        y_float = y.to(torch.promote_types(y.dtype, torch.float32))  # half precision squares small numbers to 0
         return (y_float.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
 
 
 class OneBitMethod(Method):
-    """The base of methods that average tensors by ``OneBitMean``, whose errors depend on the number of workers."""
+    """The base of methods that average tensors by ``OneBitMean``."""
 
     def __init__(
         self, params: Iterable[Any], lr: float, rule: UpdateRule, sync: SyncPolicy, scale: Scale, **options: Any
@@ -195,7 +195,7 @@ class OneBitAdamMethod(OneBitMethod):
     g_i is the gradient of worker i; hats denote bias correction. `OneBitAdamSpec` explains details.
 
     Args:
-        freeze_step: number of first steps, which are Adam's, at least 1.
+        freeze_step: number of Adam's steps at the start, at least 1.
         beta1, beta2, eps, bias_correction: as in ``adam``.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: options of ``Method``. Until ``freeze_step`` mean gradients are clipped, later each worker's

@@ -151,7 +151,7 @@ def _geometric_mean(x: Tensor) -> Tensor:
 
 
 SMALLEST_SAFE_NORM, LARGEST_SAFE_NORM = 1e-12, 1e18
-"""Smallest and largest norm for which the squares of all relevant entries are in the range of single precision."""
+"""Range of norms in which the squares of all relevant entries neither underflow nor overflow in single precision."""
 
 
 def _root_mean_square(x: Tensor) -> Tensor:

@@ -94,8 +94,8 @@ COVARIANCES = ("left_covariance", "right_covariance")
 """Names of states by side: 0 is the left, with ``U`` and ``E[G G^T]``; 1 is the right, with ``V`` and ``E[G^T G]``."""
 
 LONGEST_STACKED = {"cpu": 0, "cuda": 512}
-"""Largest length of bases that are decomposed together, by device. A longer one keeps a GPU busy alone; on a CPU, which
-decomposes one after another, stacking costs up to half the speed."""
+"""Largest length of bases that are decomposed together, by device. A longer basis keeps a GPU busy by itself. A CPU
+decomposes one basis after another, and is up to twice as fast without stacking."""
 
 Curvature = Callable[[int], Tensor]
 """A function that returns, at step t, the symmetric matrix ``(R, d, d)`` whose eigenvectors are the basis."""
@@ -131,7 +131,7 @@ class BasisRenewal(NamedTuple):
 
 @dataclass(frozen=True)
 class RotatedAdam(UpdateRule):
-    """Adam on the rotated gradient ``U^T G V`` of a matrix, whose direction d is rotated back.
+    """Adam on the rotated gradient ``U^T G V`` of a matrix; the direction d is rotated back.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
         d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
@@ -246,7 +246,7 @@ class RotatedAdam(UpdateRule):
         return self._directions([RotatedParam(self._as_matrices(g), state, h)], [g], t)[0]
 
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
-        """Return the directions of several parameters, whose bases are renewed together."""
+        """Return the directions of several parameters, and renew their bases together."""
         params = [RotatedParam(self._as_matrices(row.g), row.state, row.group) for row in rows]
         return self._directions(params, [row.g for row in rows], t)
 

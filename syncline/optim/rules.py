@@ -162,7 +162,7 @@ class MomentumRule(UpdateRule):
                 ds = list(torch._foreach_mul(us, weight))
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
-        assert ds is not None  # without momenta the gradient has all the weight
+        assert ds is not None  # without momenta the gradient has weight 1
         return self.scaling.scale_directions(ds, scaled_gs, states, h, t)
 
     def _is_plain_adam(self, h: Hyperparameters) -> bool:
@@ -244,7 +244,7 @@ def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball
     """
     check_unit("momentum", momentum)
     if momentum == 0:
-        return MomentumRule(betas=(), omegas=(), scaling=Unscaled())  # without a state, so that none is kept or sent
+        return MomentumRule(betas=(), omegas=(), scaling=Unscaled())  # no state to store or send
     return MomentumRule(betas=(momentum,), omegas=(1.0,), scaling=Unscaled(), form=form)
 
 

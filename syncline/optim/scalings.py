@@ -189,7 +189,7 @@ class AdoptScaling(Scaling):
         g~ = clip(g / max(sqrt(v), eps), t^clip_exponent),    v <- beta2 v + (1 - beta2) g^2
 
     The momenta smooth ``g~``. At t = 0 parameters do not move, and ``v = g^2``. MT-DAO's Algorithm 2 prints the new v
-    in the division; ADOPT has the old one, which does not correlate with the gradient.
+    in the division; ADOPT has the old one, because it does not correlate with the gradient.
 
     Source: S. Taniguchi et al., "ADOPT: Modified Adam Can Converge with Any beta2" (2024).
     """

@@ -31,7 +31,7 @@ REFUSED = {
 }
 
 PRIMES = (7, 11, 13, 17, 19, 23)
-"""Sides of a small tensor, from which each side of a state shows to which sides of the parameter it belongs."""
+"""Sides of a small parameter: the prime factors of a state's side tell the sides that it is computed from."""
 
 
 @dataclass(frozen=True)

@@ -261,12 +261,12 @@ class SelSyncMethod(Method):
         aggregation: Aggregation = "parameters",
         **options: Any,
     ) -> None:
-        """Combine local steps with a trigger, which decides when workers average."""
+        """Combine local steps with the trigger."""
         if aggregation not in ("parameters", "gradients"):
             raise SpecError("aggregation", aggregation, "'parameters' or 'gradients'")
         self.trigger, self.aggregation = trigger, aggregation
         self._firing = False  # whether the trigger has fired in this step
-        # The policy asks for gradients in every step, in which `exchange_gradients` asks the trigger.
+        # `EveryStep` calls `exchange_gradients` in every step, which asks the trigger.
         super().__init__(params, lr, rule, EveryStep(), **options)
 
     @property
@@ -298,7 +298,7 @@ class SelSyncMethod(Method):
 
     @override
     def buffer_sync(self, t: int) -> BufferSync:
-        """Return how a module's buffers are synchronised, which depends on what the workers average."""
+        """Return how a module's buffers are synchronised, depending on what the workers average."""
         if not self._firing:
             return "none"
         return "mean" if self.aggregation == "parameters" else "broadcast"

@@ -156,7 +156,7 @@ class OneBitVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the result of the vote, which the owners of chunks count."""
+        """Return the result of the vote, counted by the owners of chunks."""
         encoding, details = SignEncoding(ternary=self.ties == "zero"), encoding_details(ballots)
         count, workers = ballots.shape[1], comm.world_size
         chunk = encoding.nbytes(math.ceil(count / workers)) * encoding.per_byte  # entries of an owner, in whole bytes
@@ -249,7 +249,7 @@ class ServerVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the result of the vote, which worker 0, the server, counts and broadcasts."""
+        """Return the result of the vote, counted and broadcast by worker 0, the server."""
         if self.server == "naive":
             vote_sum = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
             result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))

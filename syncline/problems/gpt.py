@@ -278,7 +278,7 @@ def training_flops_per_token(module: GPT, context: int) -> float:
     looked_up_weights = module.position.weight.numel()  # added, not multiplied
     if module.head is not None:  # otherwise the token embedding is also the output layer
         looked_up_weights += module.token.weight.numel()
-    idle_weights = 0  # of experts that do not process the token
+    idle_weights = 0  # those of experts that do not process the token
     for part in module.modules():
         if isinstance(part, Experts):
             expert_weights = sum(parameter.numel() for parameter in part.mlps[0].parameters())

@@ -169,7 +169,7 @@ def graph_recorder(graphs: CudaGraphs) -> Record:
 
 
 SMALL_PARAMETERS, MANY_ROWS = 2**16, 8
-"""Parameters of a row below which, and rows from which on, a batched pass is faster than a loop over the rows on a CPU.
+"""On a CPU a batched pass is faster than a loop with fewer parameters per row, and at least as many rows.
 
 Measured on one core: a row of the loop costs about 0.11 ms beyond its arithmetic, a batched pass about 0.6 ms in all. A
 loop keeps the activations of larger rows in cache."""

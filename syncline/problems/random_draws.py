@@ -42,8 +42,8 @@ def perturbed(weights: dict[str, Tensor], size: float, seed: int) -> dict[str, T
 class StepStream:
     """Independent draws for every step and row; ``stream[step]`` is a tensor ``(R, *shape)``.
 
-    Steps are drawn in blocks. Block b of replica ``seed`` comes from the random stream ``(name, b)``. It is drawn for
-    the whole group of M workers, of which the rows keep theirs. A process with one worker therefore gets the same
+    Steps are drawn in blocks. Block b of replica ``seed`` comes from the random stream ``(name, b)``. Each block is
+    drawn for all M workers, and each row keeps its worker's part. A process with one worker therefore gets the same
     numbers as the simulator, whichever step it reads first.
 
     Args:

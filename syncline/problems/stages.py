@@ -50,7 +50,7 @@ class GPTStage(nn.Module):
     """
 
     def __init__(self, model: GPT, blocks: range, *, first: bool, last: bool) -> None:
-        """Take the stage's layers from the model, whose parameters they share."""
+        """Take the stage's layers from the model, and share its parameters."""
         super().__init__()
         self.first, self.last = first, last
         self.blocks = nn.ModuleDict({str(block): model.blocks[block] for block in blocks})
@@ -73,7 +73,7 @@ class GPTStage(nn.Module):
 
 
 def split_into_stages(model: GPT, stages: int) -> list[nn.Module]:
-    """Return the stages of a GPT as modules, which share the model's parameters."""
+    """Return the stages of a GPT as modules that share its parameters."""
     names = [name for name, _ in model.named_parameters()]
     parameter_stages(names, stages)  # raises an error for a model that cannot be split
     modules: list[nn.Module] = []

@@ -305,7 +305,7 @@ class Windows:
     Args:
         train: bytes to train on, ``(n,)``.
         validation: bytes of evaluations, ``(m,)``.
-        rows: the rows to train.
+        rows: the workers to train, see `Rows`.
         context: number of bytes of a window.
         batch_size: number of windows of a worker's batch.
         validation_windows: number of windows of an evaluation.

@@ -329,7 +329,7 @@ class _Stream:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        """Go to the first item of the next epoch, whose random numbers depend on the seed and the epoch alone."""
+        """Go to the first item of the next epoch; its random numbers depend only on the seed and the epoch."""
         self._epoch += 1
         seed_all(self._device, self._seed, "stream", self._epoch)
         self._items: Iterator[Any] = self._reader.items_of_epoch(self._epoch)

@@ -24,7 +24,7 @@ def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
     """Return a batch with ``function`` of each of its leaves; mappings of any class become dicts."""
     if isinstance(batch, Mapping):
         return {key: map_leaves(function, value) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple, which is made from its fields
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple takes its fields as arguments
         return type(batch)(*(map_leaves(function, value) for value in batch))
     if isinstance(batch, list | tuple):
         return type(batch)(map_leaves(function, value) for value in batch)

@@ -49,7 +49,7 @@ BUFFERS = ("auto", "own")
 
 
 SMALL_FLOPS = 2**24
-"""FLOPs of a row's step up to which a batched pass is faster on a CPU; measured on images of 8 and 28 pixels."""
+"""On a CPU a batched pass is faster up to so many FLOPs per row and step; measured on images of 8 and 28 pixels."""
 
 TRIAL_ROWS, TRIAL_TOLERANCE = 2, 1e-3
 """Number of rows of the trial of a batched pass, and relative tolerance of their losses against those of the loop."""
@@ -318,7 +318,7 @@ class TorchTask:
             # Copies of the buffers, because the pass changes them, and the training has not begun.
             self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
             seed, worker = seed_and_worker(self.rows, row=0)
-            seed_all(self._device, seed, "module", worker, 0)  # as in step 0
+            seed_all(self._device, seed, "module", worker, 0)  # the seed of step 0
             cache[key] = measure_module(self._swappable, first_batch, self._settings.loss, self._device)
         return cache[key]
 

@@ -80,7 +80,7 @@ class CompressorBase(Spec):
         shares_call: bool = True,
     ) -> list[Exchange]:
         """Return the exchanges, one per collective call, in which workers average tensors of these shapes."""
-        bytes_of_call: dict[tuple[str, str], int] = {}  # by label and collective, of all tensors together
+        bytes_of_call: dict[tuple[str, str], int] = {}  # (label, collective) -> bytes of all tensors
         for tensor in tensors:
             for call_label, collective, nbytes in self.calls(tensor, workers):
                 call = (call_label, collective)
@@ -259,8 +259,7 @@ class BlockTopKCompressor(CompressorBase):
         block_shape = (self.chunk, self.chunk)
         num_pairs = min(self.k, self.chunk**2)
         block_bytes = block_pairs_bytes(block_shape, self.k, self.chunk, self.index_bits, self.value_format)
-        pair_bytes, num_blocks = block_bytes / num_pairs, f"n / {self.chunk}²"
-        return f"{pair_bytes:g} × {num_pairs} {num_blocks}"
+        return f"{block_bytes / num_pairs:g} × {num_pairs} n / {self.chunk}²"  # bytes per pair × pairs in all blocks
 
     @override
     def build(self) -> optim.Compressor:

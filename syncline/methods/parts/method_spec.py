@@ -56,7 +56,7 @@ class ObjectPart:
 
     @property
     def name(self) -> str:
-        """Return the name of the part within a method's name, which is its kind."""
+        """Return the part's kind as its name within a method's name."""
         return self.kind
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
@@ -172,7 +172,7 @@ class MethodBase(Spec):
 
     # The fields that `written_as` got, and the values of the method's fields at that time.
     _spec_file_fields: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
-    _gradient_precision: str = PrivateAttr(default="fp32")  # of the workers' gradients, see `in_precision`
+    _gradient_precision: str = PrivateAttr(default="fp32")  # see `in_precision`
 
     kind: str
     label: str = ""
@@ -193,7 +193,7 @@ class MethodBase(Spec):
 
     @property
     def sends_gradients(self) -> bool:
-        """Return whether the method averages only gradients, which are sent in the precision of their computation."""
+        """Return whether the method averages only gradients; it sends them in the precision of their computation."""
         return False
 
     @property
@@ -367,7 +367,7 @@ class MethodBase(Spec):
     def _renewal_period(self, delay: int, stages: int) -> float | None:
         """Return the number of steps between renewals of the bases of a rotation; None for a method without renewals.
 
-        It may depend on ``delay``, the updates by which the gradients of a pipeline's stage are late.
+        It may depend on ``delay``, the number of updates by which a pipeline stage's gradients are late.
         """
         return None
 

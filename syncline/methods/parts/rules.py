@@ -335,7 +335,7 @@ class MuonRule(Spec):
 
 
 class ScionRule(RuleBase):
-    """The spec of `optim.scion` without its constraint, which the method's ``weight_decay: 1`` adds."""
+    """The spec of `optim.scion` in its unconstrained form; the method's ``weight_decay: 1`` adds the constraint."""
 
     builder = "scion"
     elementwise = ElementwiseWork(foreach_bytes=20)
