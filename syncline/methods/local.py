@@ -119,9 +119,8 @@ class DiLoCoSpec(CompressibleBase):
         outer_lr: outer learning rate.
         outer_momentum: coefficient of the outer Nesterov momentum.
         in_backward: whether each layer's pseudo-gradient is sent as soon as the layer's last inner step is done, during
-            the backward pass of the layers below, as DiLoCo's authors simulate it (arthurdouillard.com/diloco: "the
-            reduction of gradients or outer gradients is overlapped over the backward pass computation"). By default,
-            it is sent after the step.
+            the backward pass of the layers below, as DiLoCo's authors simulate it (arthurdouillard.com/diloco). By
+            default, it is sent after the step.
         asynchronous: settings of a server that replaces the all-reduce; by default, all workers average together.
 
     Source: Douillard et al. (2023).

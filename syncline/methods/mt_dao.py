@@ -115,9 +115,8 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         momentum_periods: K_j, number of steps between averages of each momentum; by default K_x.
         second_moment_period: K_v, number of steps between averages of the second moment; by default K_x.
         phase: ``aligned`` averages every state at the end of its period, so that states with equal periods are sent
-            together; ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
-            ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
-            Algorithm 4, which averages momenta just before they are used.
+            together. ``paper`` follows Algorithms 2 and 3: momenta when ``t % K == 0``, parameters when
+            ``(t + 1) % K_x == 0``. ``random``, as Algorithm 4, averages each state by itself with probability 1 / K.
         outer_optimizer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the
             average.
         switch_step: number of steps of the base optimizer, with one momentum of decay ``warmup_beta``, before MT-DAO

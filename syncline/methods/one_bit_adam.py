@@ -164,13 +164,12 @@ class ZeroOneAdamSpec(OneBitBase):
         kappa: number of refreshes of the second moment after which the number of steps between refreshes doubles.
         double_every: number of steps after which the number of steps between averages doubles.
         max_interval: H, the largest number of steps between averages.
-        variant: ``paper``, signs are averaged in every step until ``freeze_step``. ``merged``, a step that averages
-            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``, the form of
-            DeepSpeed. Until ``freeze_step`` (DeepSpeed's ``var_freeze_step + 1``), momenta use the same gradient on all
-            workers: the mean gradient in steps that refresh the second moment (see ``refresh_intervals``), otherwise
-            the ``OneBitMean`` of gradients. Step 0 does not move the parameters. At ``freeze_step`` all errors are set
-            to 0; from then on, the averaged tensor is each worker's change of the parameters since the last average,
-            with weight decay, times ``sqrt(v) + eps``. This form has no bias correction.
+        variant: ``paper``: workers average signs in every step until ``freeze_step``. ``merged``: a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``, as DeepSpeed:
+            until ``freeze_step`` (DeepSpeed's ``var_freeze_step + 1``), momenta use the mean gradient in steps that
+            refresh the second moment, and the ``OneBitMean`` of gradients in other steps. Step 0 does not move the
+            parameters. At ``freeze_step`` all errors are set to 0. Then workers average their change of the parameters
+            since the last average, with weight decay, times ``sqrt(v) + eps``. There is no bias correction.
         bias_correction: whether learning rate and second moment are corrected as above; the paper has no correction.
 
     Source: Lu et al. (2023), Algorithm 1 and section 5.

@@ -203,7 +203,7 @@ class BasisRotationSpec(RotationBase):
 class SOAPSpec(RotationBase):
     """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances.
 
-    Bases of both sides are renewed after a step, and the momentum is kept in their coordinates.
+    The bases of both sides are renewed after a step, and the momentum stays in their coordinates.
 
     Args:
         covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.

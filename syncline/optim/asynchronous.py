@@ -133,11 +133,11 @@ class OuterServer(_MeanServer):
 
 
 class DelayedNesterov:
-    """A server with delayed Nesterov momentum: each pseudo-gradient d_t moves the model x, each N-th the momentum m.
+    """A server with delayed Nesterov momentum: each pseudo-gradient d_t moves the model x, each N-th also updates m.
 
         D <- D + d_t
-        with every N-th:  m <- mu m + D / N;  x <- x - lr ((1 - c N + c) mu m + d_t / N);  D <- 0
-        else:             x <- x - lr (c mu m + d_t / N)
+        each N-th d_t:    m <- mu m + D / N;  x <- x - lr ((1 - c N + c) mu m + d_t / N);  D <- 0
+        other d_t:        x <- x - lr (c mu m + d_t / N)
 
     Args:
         params: parameters of the server's model.

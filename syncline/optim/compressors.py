@@ -147,7 +147,7 @@ class TopK(GatheringCompressor):
         pairs: encoding of the pairs of index and value.
 
     Raises:
-        SpecError: the fraction is out of range, or later, a tensor has more entries than an index can count.
+        SpecError: the fraction is out of range, or a tensor has more entries than an index can count.
     """
 
     kind: ClassVar[str] = "top-k"
@@ -202,7 +202,7 @@ class LpMean(Compressor):
             mean, large entries would be cut off where most entries are tiny.
 
     Raises:
-        SpecError: a value is out of range, or later, there are too many workers for the bits.
+        SpecError: a value is out of range, or there are too many workers for the bits.
 
     Source: Lion Cub, equation 1, where each worker has its own scale.
     """
@@ -338,7 +338,7 @@ class BlockTopK(GatheringCompressor):
         k, chunk, basis, pairs: selection and encoding of the coefficients, see ``Coefficients``.
 
     Raises:
-        SpecError: a value is out of range, or later, a block has more entries than an index can count.
+        SpecError: a value is out of range, or a block has more entries than an index can count.
 
     Source: DeMo, section 2.1.
     """

@@ -150,7 +150,7 @@ class Streaming(Method):
         strides: number of runs of neighbouring parameters in each fragment.
         tau: number of steps between sending and merging a fragment, less than every K.
         alpha: weight of a worker's own value in a merge, from 0 to 1.
-        in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
+        in_backward: whether the parts of a fragment may be sent during the backward pass.
         outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
         four_bits: whether workers gather the outer gradients in four bits (``E3M0``), and average them in their own
             precision.

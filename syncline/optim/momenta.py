@@ -217,7 +217,7 @@ DECAY_BASE = 0.96
 
 @dataclass(frozen=True)
 class NesterovAdam(UpdateRule):
-    """NAdam: Adam with Nesterov momentum, whose direction uses the momentum of the next step.
+    """NAdam: Adam with Nesterov momentum; the direction uses the momentum's weight in the next step.
 
         mu_t = beta1 (1 - 1/2 0.96^(t psi)),    u <- beta1 u + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
         d = [(1 - mu_t) g / (1 - prod_{i <= t} mu_i) + mu_{t+1} u / (1 - prod_{i <= t+1} mu_i)] / (sqrt(v_hat) + eps)

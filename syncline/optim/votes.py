@@ -186,7 +186,7 @@ class DirectVote(Vote):
         bits: bits of a sum; by default, as few as the number of workers needs.
 
     Raises:
-        SpecError: ``break_zeros`` does not know ``ties``; or, in a vote, ``bits`` are too few for all workers.
+        SpecError: ``break_zeros`` does not know ``ties``, or the ``bits`` are too few for all workers.
 
     Source: Lion Cub, section 3 (direct all-reduce); its public code has fields of 4 bits.
     """
@@ -290,7 +290,7 @@ class QuantisedVote(Vote):
             only with infinite p.
 
     Raises:
-        SpecError: a value is out of range, or later, there are too many workers for the bits.
+        SpecError: a value is out of range, or there are too many workers for the bits.
 
     Source: Lion Cub, equation 1 and section 2.
     """

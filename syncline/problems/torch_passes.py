@@ -204,7 +204,7 @@ class Validation:
     """The batches that all evaluations of a task use.
 
     Args:
-        reader: reader of the validation data, or of the training data without validation data.
+        reader: reader of the validation data, or if there is none, of the training data.
         is_training_data: whether ``reader`` reads the training data. Then at most 1,024 items are used, the same for
             every seed.
         device: device of the batches.

@@ -60,8 +60,8 @@ class TorchProblem:
     """The training of a torch module on data by minimising a loss.
 
     Args:
-        make_model: a function that makes the module with fresh weights from torch's global generator, which is set to
-            the seed of the replica and restored afterwards; or a module, from whose weights all seeds start.
+        make_model: a function that makes the module with weights from torch's global generator, for which each replica
+            has a seed; or a module whose weights all seeds start from.
         train_set: a data set with a length, an iterable that can be repeated, a DataLoader, or a tuple of tensors. The
             last part of a batch is the target, and the other parts are the module's arguments; a mapping is passed as
             keyword arguments.

@@ -82,8 +82,7 @@ class AsynchronousSpec(Spec):
             the model that the worker started from; ``server``, the server's model when the update arrives (Decoupled
             DiLoCo).
         hierarchy: settings of a global server over several local servers; by default, all workers share one server.
-        staleness_exponent: exponent of the age in the weight of an update; 0 gives all ages the same weight, FedBuff
-            uses 0.5, and FedAsync's polynomial weight has any exponent.
+        staleness_exponent: exponent of the age in an update's weight; with 0 all ages weigh the same, FedBuff uses 0.5.
         momentum: ``every``, the outer momentum is updated in each version, as in DiLoCo; ``delayed``, delayed Nesterov:
             the server moves its model with each update, and updates the momentum once per ``buffer_size`` updates.
         momentum_activation: c of delayed Nesterov, the share of the momentum that moves the model with each update, at

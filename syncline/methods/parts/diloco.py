@@ -84,8 +84,8 @@ class StreamSpec(Spec):
             its runs are spread evenly over the depth of the model.
         tau: number of steps between the start of a fragment's average and its merge into the workers' state.
         alpha: weight of the workers' own values when they merge the average, see `optim.Streaming`.
-        in_backward: whether each part of a fragment is sent as soon as its last local step is done, during the backward
-            pass of the layers below; by default, the fragment is sent after the step.
+        in_backward: whether each part of a fragment is sent during the backward pass, after its last local step; by
+            default, the fragment is sent after the step.
     """
 
     fragments: int = Field(default=4, ge=1)
