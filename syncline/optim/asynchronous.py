@@ -257,7 +257,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     """
     scaling: Scaling
     if isinstance(method.rule, NesterovAdam):
-        scaling, bias_correction = AdamScaling(), True  # the group below has its rates
+        scaling, bias_correction = AdamScaling(), True  # its rates come from the group ``h``
     elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
         scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
     else:

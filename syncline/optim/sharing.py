@@ -158,7 +158,7 @@ def clip_gradients(rows: list[ParamRow], radius: float) -> list[ParamRow]:
     all_share_memory = all(rows_share_memory(row.g) for row in rows)
     gradients = [shared_row(row.g) if all_share_memory else row.g for row in rows]
     squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]  # (R,) for each parameter
-    # In the last dimension, the order of torch's additions does not depend on the number of workers.
+    # A sum over the last dimension has the same order of additions for any number of workers.
     norm = torch.stack(squares, 1).sum(1).sqrt()
     scale = (radius / (norm + 1e-6)).clamp(max=1.0)
     clipped_rows = []

@@ -163,9 +163,8 @@ def check_module(module: nn.Module) -> None:
 def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, ...]:
     """Return the names of the parameters that update rules for matrices apply to.
 
-    By default these are the trainable parameters of two dimensions or more (weights of convolutions too) except tables
-    of embeddings and the output head. The head is the last of the others in the order of registration, unless a linear
-    layer shares its weight with a table and is therefore the head.
+    By default these are the trainable parameters of two dimensions or more, also of convolutions, without tables of
+    embeddings and without the output head. The head is the last of them, unless a linear layer shares a table's weight.
 
     Args:
         chosen: names that the user chose instead; None for the default.
