@@ -124,7 +124,7 @@ class TensorsInFlight(NamedTuple):
 
 
 class FragmentState(NamedTuple):
-    """One state of one fragment of the model, which is averaged as a unit."""
+    """One state of one fragment of the model, averaged as a unit."""
 
     state: str
     fragment: int

@@ -217,7 +217,7 @@ def largest_square_ratio(beta1: float, beta2: float, t: int) -> float:
 def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
     """Return the decay rates and the weights of all momenta at step ``t``.
 
-    Before ``switch_step`` the first momentum has all the weight, and all have the decay rate ``warmup_beta``.
+    Before ``switch_step`` the first momentum has all the weight, and all momenta have the decay rate ``warmup_beta``.
     """
     if t < h.get("switch_step", 0):
         count = len(h["betas"])

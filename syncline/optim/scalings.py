@@ -106,8 +106,8 @@ class AdamScaling(Scaling):
         v <- beta2 v + (1 - beta2) g^2,    d <- d / (sqrt(v_hat) + eps)
 
     ``v_hat`` is ``v / (1 - beta2^(t+1))`` with bias correction, else ``v``. With ``per="tensor"`` the mean of ``g^2``
-    over a tensor replaces ``g^2``, so that v is one number per tensor (AdaSGD). With ``nu2`` below 1 the root is of
-    ``(1 - nu2) g^2 + nu2 v_hat`` (QHAdam).
+    over a tensor replaces ``g^2``, so that v is one number per tensor (AdaSGD). With ``nu2`` below 1,
+    ``(1 - nu2) g^2 + nu2 v_hat`` replaces ``v_hat`` (QHAdam).
 
     Source: D. Kingma, J. Ba, "Adam" (2015); J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020),
     Algorithm 1, which has one number for all tensors; J. Ma, D. Yarats, "Quasi-hyperbolic momentum" (2019), section 4.
@@ -222,7 +222,7 @@ class AdoptScaling(Scaling):
 
 
 def mean_per_tensor(x: Tensor) -> Tensor:
-    """Return the mean over all entries of each worker's tensor, for ``x (R, *s)`` as a tensor ``(R, 1, ..., 1)``."""
+    """Return the mean ``(R, 1, ..., 1)`` over all entries of each worker's tensor in ``x (R, *s)``."""
     if x.dim() == 1:
         return x
     return x.flatten(1).mean(1).view(-1, *[1] * (x.dim() - 1))

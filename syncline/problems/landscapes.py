@@ -86,7 +86,7 @@ class Landscape(ABC):
 
 
 class LandscapeTask:
-    """The task of a landscape: the only parameter is the position, ``params["x"]`` of shape ``(R, d)`` for R rows."""
+    """The task of a landscape; its only parameter is the position ``params["x"]``, ``(R, d)`` for R workers."""
 
     # The FLOPs of a landscape say nothing about those of a model.
     flops_per_step: float | None = None

@@ -51,7 +51,7 @@ class StepStream:
         name: name of the random stream.
         shape: shape of the draw of one worker in one step.
         draw: distribution of the draws.
-        dtype: dtype of the result, to which the draws are rounded.
+        dtype: dtype of the result.
         device: device of the result.
     """
 

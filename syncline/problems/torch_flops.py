@@ -151,8 +151,8 @@ def measure_module(
     """Return the FLOPs of a forward and a backward pass on a batch, and whether the passes draw random numbers.
 
     Torch counts the FLOPs of matrix products, convolutions and attention, not those of elementwise operations. Fused
-    kernels are off, because torch does not count all of them. Call this function inside `preserved`. The passes may
-    change tensors in the module.
+    kernels are off, because torch does not count all of them. Call this function inside `preserved`; the passes may
+    change tensors of the module.
     """
     name = type(swappable.module).__name__
     random_state = GlobalState.capture(device)
