@@ -64,7 +64,7 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them.
 
-    As for all catalogues that no other package extends, there is nothing to ``report``.
+    Other packages add no clusters, so that ``report`` is never called.
     """
     rows = []
     for name, file in bundled_clusters().items():
@@ -162,10 +162,11 @@ def _unusable_line(name: str, error: Exception) -> str:
 def method_rows(
     shape: Model = MODELS["gpt-160m"], workers: int = 8, report: ReportLine = _ignore_line
 ) -> CatalogueRows:
-    """Return a row per named method, with its traffic as a formula, and its traffic and memory for a model in bytes.
+    """Return a row per named method: its traffic as a formula, and its bytes of traffic and memory for a model.
 
     Args:
         shape: sizes of the model.
+        workers: number of workers that exchange.
         report: see `ReportLine`.
     """
     rows = []
@@ -223,7 +224,7 @@ def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per published fit of losses: its methods, its law, and its data.
 
-    Column ``seen`` has the ranges of the data by field, ``off`` the range of the losses' errors in the data.
+    ``seen``: range of each field in the data. ``off``: range of the fit's errors on the data.
     """
     return [
         {

@@ -48,7 +48,7 @@ def compare(
 
     Args:
         exact: whether a folder that exists is an error; otherwise a number is added to the name.
-        jobs: number of processes that train side by side; one per core if None. It changes no number.
+        jobs: number of parallel processes; one per core if None. Results do not depend on it.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the completed steps of each method.
 
@@ -121,7 +121,7 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
     for index, (method, network) in enumerate(trainings(spec)):
         stream = TrainingStream(folder.working, index, method.name)
         calls.append(partial(train_method, spec, method, progress.reporter(index), stream, network))
-    if jobs != 1:  # side by side, a long training that started last would run alone at the end
+    if jobs != 1:  # a long training that starts last would run alone at the end
         calls = [calls[index] for index in longest_first(spec)]
     for trained in side_by_side(calls, jobs, progress, shared=[spec.problem]):
         if trained.history.steps:
@@ -152,10 +152,10 @@ def name_of_training(spec: CompareSpec, method: MethodBase, network: Network) ->
 
 
 def longest_first(spec: CompareSpec) -> list[int]:
-    """Return the indices of a comparison's trainings, the longest first: one that starts last delays the end.
+    """Return the indices of a comparison's trainings, the longest first, as a long one that starts last delays the end.
 
-    Gradients take equally long in all trainings. A training is longer if its seeds train one after another; if that is
-    equal, if it encodes more fp32 bytes in a step; then if its method adds more seconds to an update.
+    They are ordered by the number of seeds that train one after another, then by the fp32 bytes encoded in a step, then
+    by the seconds that the method adds to an update. Gradients take equally long in all of them.
     """
     tensors = tensors_of_problem(spec.problem)
     durations = []
@@ -165,7 +165,7 @@ def longest_first(spec: CompareSpec) -> list[int]:
         if tensors is not None:  # None: the problem does not list the shapes of its parameters
             exchanges = method.exchanges(tensors, spec.workers)
             encoded_bytes = sum(float(exchange.encoded_bytes) / exchange.period for exchange in exchanges)
-            update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])  # of any hardware, for the order only
+            update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])  # any hardware gives this order
         durations.append((sequential_seeds, encoded_bytes, update_s))
     return sorted(range(len(durations)), key=lambda index: durations[index], reverse=True)
 

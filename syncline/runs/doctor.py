@@ -61,7 +61,7 @@ class Finding:
         name: name of the part that was checked.
         found: version or description of the part; "none" if it is missing.
         ok: whether everything that needs the part works.
-        without: what does not work without the part, and the remedy; empty if all works or nobody knows.
+        without: what does not work without the part, and the remedy; empty if all works or this is unknown.
     """
 
     group: str
@@ -80,7 +80,7 @@ class Answer(NamedTuple):
 
 
 def _not_working(consequence: str, state: str = "none") -> Answer:
-    """Return the answer of a check whose part is missing, or does not work for all that needs it."""
+    """Return the answer of a check that failed, with its consequence and remedy."""
     return Answer(state, ok=False, without=consequence)
 
 

@@ -128,7 +128,7 @@ def schedule_row(spec: PipelineSpec, schedule: str, network: str, report: Pipeli
 
     Args:
         schedule: name of the schedule.
-        network: name of the network; where it is none of the spec's, the closed form has free links.
+        network: name of the network; if the spec lacks it, the closed form has free links.
         report: report on the simulation of the schedule.
     """
     networks = {link.name: link for link in spec.links}
@@ -162,9 +162,9 @@ def schedule_row(spec: PipelineSpec, schedule: str, network: str, report: Pipeli
 def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) -> float | None:
     """Return the seconds of a schedule in closed form; None if stages differ or the schedule has no closed form.
 
-    Jitter and averaging between replicas are not included. Messages are included only of GPipe on equal links.
+    Jitter and averaging between replicas are not included. Messages are included for GPipe on equal links only.
     """
-    has_limits = schedule_kind(schedule).takes_limits and spec.max_in_flight is not None  # which no form includes
+    has_limits = schedule_kind(schedule).takes_limits and spec.max_in_flight is not None  # no form includes limits
     if schedule not in CLOSED_FORMS or has_limits:
         return None
     stage_seconds = spec.stage_seconds(schedule)
@@ -181,7 +181,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
         weight_gradients_fill_bubble = (
             spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
         )
-        if not weight_gradients_fill_bubble:  # which its form assumes, see `pipeline_s`
+        if not weight_gradients_fill_bubble:  # its form assumes that they do, see `pipeline_s`
             return None
     if schedule == "gpipe" and isinstance(network, Link) and network.duplex == "full":
         nbytes = spec.pipeline(schedule).activation_bytes
@@ -201,7 +201,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names.
 
-    Of more than `MOST_TRACED` spans it has the first micro-batches, about as many as have so many spans.
+    Above `MOST_TRACED` spans it has only the first micro-batches, with about so many spans.
     """
     workers = spec.stages * spec.replicas
     num_spans = sum(len(schedule.timeline) for schedule in simulated)
@@ -233,9 +233,9 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     most_panels = max(1, MOST_STAGES_DRAWN // spec.stages)  # the first schedule is drawn however many stages it has
     for network, group in groupby(simulated[:most_panels], key=lambda schedule: schedule.network):
         schedules = list(group)
-        # Stages of the first replica.
+        # Only the first replica is drawn.
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
-        # One end of the time axis for all panels of a network, at which none has too many tasks.
+        # All panels of a network end at the same time, before any has too many tasks.
         end_of_axis_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
             spans = task_spans(timeline, spec.build_schedule(schedule.schedule), end_of_axis_s)
@@ -250,7 +250,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
     """Return the seconds at which a figure of a schedule ends, infinite if all tasks can be drawn.
 
-    Until then 2 K^2 tasks of K stages end, as many as while K micro-batches pass them, within `LEAST_TASKS_DRAWN` and
+    ``2 K^2`` tasks of K stages are drawn (K micro-batches have so many), but at least `LEAST_TASKS_DRAWN` and at most
     `MOST_TASKS_DRAWN`.
     """
     num_tasks = min(max(LEAST_TASKS_DRAWN, 2 * stages**2), MOST_TASKS_DRAWN)
@@ -303,7 +303,7 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     for row in rows:
         placements = row.get("placements", ())
         makespans_s = {placement["placement"]: placement["makespan_s"] for placement in placements}
-        given_s = makespans_s.get("given")  # with the ranks as the network places them, see `PLACEMENT_NOTE`
+        given_s = makespans_s.get("given")  # the network's own placement, see `PLACEMENT_NOTE`
         if given_s is not None and len(placements) > 1:
             for placement in placements:
                 saved_share = 1 - placement["makespan_s"] / given_s
@@ -337,7 +337,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
     """Return the columns with the bounds of a schedule's makespan in seconds, and the basis of the bounds.
 
     Computing times that the user states are exact. Otherwise the pipeline is simulated again with computing at each of
-    its bounds. The known errors of simulated messages are those of measured makespans as a whole.
+    its bounds. The bounds of messages are errors of whole measured makespans.
     """
     if spec.model is None:
         computing = computing_uncertainty(machine=None, width=None)

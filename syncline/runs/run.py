@@ -109,7 +109,7 @@ def run_study(
 
     Args:
         exact: whether a folder that exists is an error; otherwise a number is added to the name.
-        jobs: number of processes side by side; the study's own number if None. It changes no number.
+        jobs: number of parallel processes; the study's own number if None. Results do not depend on it.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
@@ -164,7 +164,7 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     columns of a study are known only at its end.
 
     Args:
-        columns: names with commas between, or ``all``.
+        columns: names separated by commas, or ``all``.
     """
     if columns is None or not isinstance(spec, RunSpec | CompareSpec):
         return

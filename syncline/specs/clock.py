@@ -52,10 +52,10 @@ class ClockSpec(Spec):
     """The settings of the clock that times a training.
 
     ``overlap``: with ``ddp`` gradients travel in buckets of ``bucket_size`` bytes during the backward pass; with
-    ``none`` workers compute, then communicate; with ``async`` workers wait one step later for what they send after a
-    step. ``algorithm``: the algorithm of all collectives; for the default see `algorithm_on`. ``protocol``: when a
-    message starts, see docs/clock.md. ``precision``: the number format in which gradients are computed and
-    travel; by default a training takes fp32, and a projection takes the format of its hardware's peak.
+    ``none`` workers compute, then communicate; with ``async`` workers wait for the exchange of a step one step later.
+    ``algorithm``: the algorithm of all collectives; for the default see `algorithm_on`. ``protocol``: when a message
+    starts, see docs/clock.md. ``precision``: the number format in which gradients are computed and travel; by default a
+    training takes fp32, and a projection takes the format of its hardware's peak.
     """
 
     overlap: Overlap = "ddp"
@@ -67,8 +67,8 @@ class ClockSpec(Spec):
     def algorithm_on(self, network: Network) -> str | None:
         """Return the algorithm of collectives on a network.
 
-        It is the spec's ``algorithm``; else the library's own on links that have the costs of gloo or NCCL; else
-        ``auto``, the fastest for each size, as a library tuned for the network would choose.
+        It is the spec's ``algorithm``. By default it is the library's own on links with the costs of gloo or NCCL, and
+        ``auto``, the fastest for each size, on others.
         """
         return algorithm_or_auto(self.algorithm, network)
 

@@ -153,7 +153,8 @@ class ComputeSpec(Spec):
     speed of the step, and the default is 0. A step of ``seconds`` or ``batch_times`` includes all updates by default.
 
     A projection of a transformer on hardware with ``kernels`` (docs/project.md) adds up the kernels of its step;
-    ``kernels`` says which ones the software runs. With ``mfu`` it takes the FLOPs at this share of the peak instead.
+    ``kernels`` says which ones the software runs. With ``mfu`` the step takes its FLOPs at this share of the peak
+    instead.
     """
 
     seconds: Seconds | None = None
@@ -268,7 +269,7 @@ class ComputeSpec(Spec):
             workload_name: name of the problem or the model, for the error line.
         """
         if self.prices_updates:
-            # The time to pack and unpack messages is either in ``encode_bandwidth`` or in the update.
+            # Packing of messages counts once: in ``encode_bandwidth``, or else in the update.
             updating = Updating(self.kernels.updates, with_messages=self.encode_bandwidth is None)
             return method.added_update_s(tensors, self.machine, updating=updating)
         if isinstance(self.optimizer_time, Mapping):
@@ -296,8 +297,7 @@ class ComputeSpec(Spec):
         Args:
             width: width of the model; None if it is not known.
             workers: number of workers; None if it is not known.
-            experts: number of experts of a transformer whose kernels are added up; None if the seconds are those of
-                its FLOPs.
+            experts: number of experts of a transformer, if the kernels of its step are added up; else None.
         """
         is_stated = self.seconds is not None or self.batch_times is not None
         machine = None if is_stated else self.machine  # stated seconds are exact
@@ -333,7 +333,7 @@ class ComputeSpec(Spec):
         disturbances += [SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers]
         rng = generator(seed, "compute time")
         compute_s = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
-        # Of equal steps only the first row is multiplied; the product is repeated without taking memory.
+        # Equal steps are multiplied once, and repeated without taking memory.
         product_s = first_if_same(compute_s) * first_if_same(np.asarray(factors))
         compute_s = np.broadcast_to(product_s, compute_s.shape)
         for pause in self.pauses:

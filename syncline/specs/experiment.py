@@ -138,13 +138,13 @@ SeedsField = Annotated[tuple[Seed, ...], parsed(_seeds_from_count), Field(min_le
 class Training(ClockSpec, Experiment):
     """The fields of every training. Gradients travel in fp32 unless ``precision`` is set.
 
-    ``eval_every``: steps between evaluations; 0: only before and after. ``speeds``: the relative speed of each worker,
-    if speeds differ; a step of the worker takes ``1 / speed`` times the seconds of ``compute``. If an entry is
-    hardware, its speed is its rate ``peak_flops mfu`` over the rate of ``compute.hardware``; if ``compute`` has
-    seconds, over the rate of the first hardware in the list. ``failures``: failures of machines at points in time.
-    ``timeline_steps``: first steps that the timeline keeps. ``threads`` of torch, ``device``, ``dtype``, ``execution``
-    and ``autocast`` say how gradients are computed. ``pipeline``: the stages into which the model of
-    the single worker is cut; the network then connects the stages.
+    ``eval_every``: steps between evaluations; 0: only before and after the training. ``speeds``: the relative speed of
+    each worker, if speeds differ; a step of the worker takes ``1 / speed`` times the seconds of ``compute``. The speed
+    of hardware is its rate ``peak_flops mfu`` over that of ``compute.hardware``, or of the first hardware in the list
+    if ``compute`` has seconds. ``failures``: failures of machines at points in time. ``timeline_steps``: first steps
+    that the timeline keeps. ``threads`` of torch, ``device``, ``dtype``, ``execution`` and ``autocast`` say how
+    gradients are computed. ``pipeline``: the stages into which the model of the single worker is cut; the network then
+    connects the stages.
     """
 
     problem: ProblemField
@@ -277,7 +277,7 @@ class Training(ClockSpec, Experiment):
         method's field, for errors.
         """
         with within(path):
-            # The steps of exchanges are the same for any model, as for one of a single parameter.
+            # Any model exchanges at the same steps, so one parameter will do.
             exchanges = method.exchanges(model=1, workers=self.workers)
         averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
         unaveraged: dict[str, str] = {}  # by state, with the first phase in which it would be averaged

@@ -115,7 +115,7 @@ class FailureRateSpec(Spec):
 
 
 def _parse_rates(value: Any, path: str) -> Any:
-    """Return a list of rates' fields for a published rate's name, a mean time between failures or one rate's fields.
+    """Return the fields of each rate from a published name, a mean time between failures or the fields of one rate.
 
     Other values, such as a list, are returned unchanged.
     """
@@ -132,8 +132,8 @@ def _parse_rates(value: Any, path: str) -> Any:
 class FailuresSpec(Spec):
     """Failures of machines, and the recovery of a training. The first seed draws them, the same for all trainings.
 
-    What fails: ``rates``, see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a
-    worker. ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
+    ``rates``: see `FailureRateSpec`; or the name of published rates, or a worker's mean time between failures.
+    ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
     ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of workers. ``spares``:
     machines that replace failed ones at once; published rates have those of their cluster.
 
@@ -141,11 +141,11 @@ class FailuresSpec(Spec):
     the last checkpoint; with ``elastic`` the present workers form a new group in ``regroup_time`` and go on, if there
     are at least ``min_workers`` of them. Asynchronous methods go on without recovery.
 
-    Times in seconds: ``repair_time``: until a failed machine can be used again, of rates that do not state their own;
-    by default 5.7 h, a published mean (`syncline.costmodel.failures.REPAIR_S`). ``rejoin_time``: in which a returning
-    worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
-    read a checkpoint. ``detection_timeout``: until the other workers detect a failure. ``restart_time``: to start
-    processes.
+    Times in seconds. ``repair_time``: time until a failed machine can be used again, for rates without a repair time;
+    by default 5.7 h, a published mean (`syncline.costmodel.failures.REPAIR_S`). ``rejoin_time``: time to fetch the
+    state of a returning worker; by default the state's bytes over the worker's link if a network is known, else the
+    time to read a checkpoint. ``detection_timeout``: time until the other workers detect a failure. ``restart_time``:
+    time to start processes.
     """
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_parse_rates)] = ()
@@ -185,7 +185,7 @@ class FailuresSpec(Spec):
                 raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse ``recovery: elastic`` of a method whose workers cannot form a new group."""
+        """Refuse ``recovery: elastic`` for a method whose workers cannot form a new group."""
         if self.recovery == "elastic" and not sends_only_means(method):
             expected = "restart; a group forms anew only for methods that send means, uncompressed, or are asynchronous"
             raise refusal("failures.recovery", f"elastic, of {path} {method.name}", expected)
@@ -207,7 +207,7 @@ class FailuresSpec(Spec):
         return max((rate.repair_s for rate in self.failure_rates()), default=0.0)
 
     def assumptions(self) -> list[str]:
-        """Return sentences on the repair and the spares, with the sources of those that the spec does not set."""
+        """Return sentences on repairs and spares, with the sources of default values."""
         return [repair_text(self.repair_s(), self.spares)] if self.rates else []
 
     def mtbf_s(self, workers: int) -> float:
@@ -251,7 +251,7 @@ class FailuresSpec(Spec):
         from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
-        # Seconds from a checkpoint to the time from which it can be restored: training goes on while it is written.
+        # Seconds until a new checkpoint can be restored; meanwhile the training goes on.
         lag_s = 0.0 if checkpoint.mode == "blocking" else checkpoint.write_s(nbytes)
         interval_s = self.interval_s(workers, nbytes, copies)
         return CheckpointTimes(
@@ -263,7 +263,7 @@ class FailuresSpec(Spec):
     def interval_s(self, workers: int, nbytes: float | None, copies: int | None) -> float | None:
         """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints.
 
-        ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        For ``nbytes`` and ``copies`` see `checkpoint_costs`.
         """
         interval = self.checkpoint.interval
         if isinstance(interval, float):
@@ -274,9 +274,9 @@ class FailuresSpec(Spec):
         return None if math.isinf(best_s) else best_s
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
-        """Return the seconds of work between checkpoints that cost least at a constant failure rate.
+        """Return the cheapest interval between checkpoints at a constant failure rate, in seconds of work.
 
-        They are infinite without failures. ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        It is infinite without failures. For ``nbytes`` and ``copies`` see `checkpoint_costs`.
         """
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
@@ -288,9 +288,9 @@ class FailuresSpec(Spec):
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
 
-        With ``recovery: elastic`` these are the failures after which no worker is left. If a closed form holds, they
-        include single failures that overlap by chance; otherwise only failures that stop all workers at once count.
-        ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        With ``recovery: elastic`` the training returns when no worker is left. Failures that stop all workers at once
+        count, and, if there is a closed form, smaller failures that overlap. For ``nbytes`` and ``copies`` see
+        `checkpoint_costs`.
         """
         if self.recovery == "restart":
             return self.mtbf_s(workers)
@@ -319,7 +319,7 @@ def _expand_shorthand(value: Any) -> Any:
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
-    """Refuse failures of workers that do not exist by a `SpecError`, for callers outside of a spec."""
+    """Raise a `SpecError` if a failure is that of a worker that does not exist; for callers outside of a spec."""
     try:
         failures.check(workers)
     except PydanticCustomError as error:  # what `refusal` makes
@@ -354,9 +354,7 @@ FAILURE_OPTIONS = {
 
 
 def failures_of(question: Any) -> FailuresSpec | None:
-    """Return the failures of a command's question, with the fields that its options set.
-
-    The result is None for a question without failures.
+    """Return the failures that a command simulates, with the fields that its options set; None without failures.
 
     Raises:
         SpecError: options of failures without failures, or a value is wrong.
@@ -375,11 +373,11 @@ def failures_of(question: Any) -> FailuresSpec | None:
 
 
 def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> FailuresSpec:
-    """Return the failures with other values of fields, by the names of the fields or of the options that set them."""
+    """Return the failures with changed fields; a key of ``options`` is the name of a field or of its option."""
     fields = failures.model_dump(mode="json", exclude_unset=True)
     for name, value in options.items():
         if name not in CHECKPOINT_OPTIONS:
-            field = FAILURE_OPTIONS.get(name, name)  # the name of an option, or already that of a field
+            field = FAILURE_OPTIONS.get(name, name)  # other names are fields
             fields[field] = value
     checkpoint_fields = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
     if isinstance(checkpoint_fields.get("write_time"), Mapping):  # the option may hold all fields of a checkpoint
@@ -401,7 +399,7 @@ def has_closed_form(failures: FailuresSpec) -> bool:
 
 
 def downtime_s(failures: FailuresSpec) -> float:
-    """Return the seconds from a machine's failure until processes start: its detection, or its repair if longer.
+    """Return the seconds from a failure until processes start: the longer of detection and repair.
 
     With spares a replica does not wait for a repair.
     """
@@ -426,7 +424,7 @@ def fault_tolerant_group(
     workers_per_replica = math.ceil(workers / num_replicas)
     replica_failures_per_s = 0.0
     for rate in failures.failure_rates():
-        # A replica lies on several units of this kind, such as nodes, or shares a single one with other replicas.
+        # A replica spans several units of this kind, such as nodes, or shares a unit with other replicas.
         workers_per_unit = rate.unit_workers(workers, failures.workers_per_node, failures.sites)
         units_per_replica = max(workers_per_replica / workers_per_unit, 1.0)
         replica_failures_per_s += units_per_replica / rate.mtbf_s

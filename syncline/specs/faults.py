@@ -90,7 +90,7 @@ def _expand_jitter(value: Any) -> Any:
 
 
 class AbsenceSpec(Spec):
-    """An absence of a worker in the steps from ``first_step`` to ``end_step - 1``; without ``end_step``, to the end.
+    """An absence of a worker from ``first_step`` to ``end_step - 1``, by default to the end.
 
     Workers and steps are numbered from 0.
     """

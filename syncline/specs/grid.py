@@ -60,7 +60,7 @@ class Grid:
         path, equals, values_text = text.partition("=")
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
-        option = f"--grid {path}"  # with the method's name if there is one
+        option = f"--grid {path}"  # before a method's name is split off
         method, path = split_method(path)
         is_list = values_text.lstrip().startswith("[")
         try:
@@ -106,9 +106,9 @@ def is_at_or_below(path: str, other: str) -> bool:
 def error_of_grid(
     error: SpecError, possible_causes: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]
 ) -> SpecError:
-    """Return an error of a configuration's spec as an error of the grid that caused it.
+    """Return an error in a configuration as an error of the grid that caused it.
 
-    If no grid did, the error gets the values of the configuration.
+    If no grid caused it, the error text shows the configuration's values.
 
     Args:
         error: the error, whose path is that of a field of the spec.

@@ -32,11 +32,11 @@ class LayoutSpec(Spec):
     ``tensor``: workers that share each matrix. ``context``: workers that share each sequence. ``data``: workers that
     see different sequences and average their gradients in every step. ``pipeline``: stages, each with ``chunks``
     chunks. ``expert``: workers that share the experts of a layer, whose matrices ``expert_tensor`` workers share
-    (Megatron-LM's ``expert_tensor_parallel_size``; by default as many as ``tensor``). ``copies``: copies of the sharded
-    states among ``context x data`` workers, each on neighbours (HSDP). ``context_by``: ``gathers`` of keys and values,
-    or ``all-to-all`` for a part of the heads (Ulysses). ``ends_as_layers``: whether the
-    embedding and the loss count as a layer each when layers are split into chunks. ``chunk_layers``: the number of
-    layers of each chunk, in the order of the layers, in place of an even split.
+    (Megatron-LM's ``expert_tensor_parallel_size``; by default as many as ``tensor``). ``copies``: number of copies of
+    the sharded states among ``context x data`` workers; the workers of a copy are neighbours (HSDP). ``context_by``:
+    collectives of context parallelism, ``gathers`` of keys and values or ``all-to-all`` of heads (Ulysses).
+    ``ends_as_layers``: whether the embedding and the loss count as a layer each when layers are split into chunks.
+    ``chunk_layers``: the number of layers of each chunk, in the order of the layers, in place of an even split.
     ``tensor=8,pipeline=4`` is short for ``{tensor: 8, pipeline: 4}``.
     """
 
@@ -175,17 +175,17 @@ class MemorySpec(Spec):
     ``precision``: ``fp32``, or ``mixed`` (16-bit weights, fp32 copies, gradients and states); by default the number
     format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null (not
     counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``recomputed_layers``:
-    number of the first layers of each chunk of a stage that ``recomputed`` runs again (Megatron-LM's ``block``), or
-    ``fewest``, as few as let a step fit; by default all. ``layers_per_checkpoint``: consecutive recomputed layers of
-    which only the first one's input is kept (Megatron-LM's ``uniform``). ``offloaded_layers``: number of layers of each
-    chunk whose ``selective`` activations wait in the host's memory. ``recomputed_modules``: modules of each
-    ``selective`` layer that run again, by Megatron-LM's names. ``micro_batches``: number of micro-batches of a step; by
-    default the smallest number that fits. ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``,
-    ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits). ``weights``: with ``optimizer`` and
-    ``gradients``, how updated weights reach the other workers: ``prefetched`` (gathered layer by layer before their
-    use), or after the update by ``gathers``, or with ``optimizer`` by ``broadcasts`` of each worker's tensors.
-    ``gradients``: format in which gradients accumulate, ``fp32`` or ``bf16``. ``hardware``: machine whose memory is the
-    limit; by default that of ``compute``.
+    number of first layers of each chunk that ``recomputed`` runs again (Megatron-LM's ``block``), or ``fewest``, the
+    fewest with which a step fits; by default all. ``layers_per_checkpoint``: number of consecutive recomputed layers
+    that share one kept input (Megatron-LM's ``uniform``). ``offloaded_layers``: number of layers of each chunk whose
+    ``selective`` activations wait in the host's memory. ``recomputed_modules``: modules of each ``selective`` layer
+    that run again, by Megatron-LM's names. ``micro_batches``: number of micro-batches of a step; by default the
+    smallest number that fits. ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``, ``full``
+    (ZeRO's stages), or ``auto`` (the least sharding that fits). ``weights``: with ``optimizer`` and ``gradients``, how
+    updated weights reach the other workers: ``prefetched`` (gathered layer by layer before their use), or after the
+    update by ``gathers``, or with ``optimizer`` by ``broadcasts`` of each worker's tensors. ``gradients``: format in
+    which gradients accumulate, ``fp32`` or ``bf16``. ``hardware``: machine whose memory is the limit; by default that
+    of ``compute``.
     """
 
     precision: Precision | None = None
@@ -202,10 +202,10 @@ class MemorySpec(Spec):
 
     @model_validator(mode="after")
     def _check_activations(self) -> MemorySpec:
-        """Refuse numbers of layers beside policies for activations that they do not belong to."""
+        """Refuse numbers of layers that the policy for activations does not use."""
         for name in ("recomputed_layers", "layers_per_checkpoint"):
             value = getattr(self, name)
-            has_effect = value not in (None, 1)
+            has_effect = value not in (None, 1)  # the defaults
             if has_effect and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
                 expected = "memory.activations of recomputed or auto, and no offloaded layers"
                 raise refusal(name, value, expected)

@@ -103,7 +103,7 @@ def _as_overrides(overrides: Overrides) -> list[Override]:
 
 
 def bundled() -> dict[str, Path]:
-    """Return the files of the bundled specs by name, with those of the papers' studies in a checkout."""
+    """Return the files of the bundled specs by name; a checkout also has those of the papers' studies."""
     files = list(LIBRARY.glob("*.yaml"))
     if has_replication():
         files += import_replication("studies").LIBRARY.glob("*.yaml")
@@ -235,7 +235,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
-    """Set one field in place; names on the path are first replaced by the fields that they stand for.
+    """Set one field in place; a preset's or method's name on the path first becomes its fields.
 
     Args:
         fields: fields of the spec, which change.
@@ -265,7 +265,7 @@ def _as_fields(value: Any, path: list[str], option: str) -> Any:
     if path == ["compute"] and isinstance(value, str | int | float):
         return fields_from_shorthand(value)
     if isinstance(value, str):
-        field = path[-2] if len(path) > 1 and path[-1].isdecimal() else path[-1]  # of methods.0 the list
+        field = path[-2] if len(path) > 1 and path[-1].isdecimal() else path[-1]  # methods.0 is an entry of methods
         if field in ("method", "methods"):
             return named(value, option)
         is_preset = field in ("hardware", "network", "networks")

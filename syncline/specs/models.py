@@ -56,12 +56,11 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     """Return the model that a user describes; ``path`` names the field in error lines.
 
     Args:
-        value: a preset's name, or what an installed package or this process registers as one; the path of a
-            ``config.json``, or of a YAML file, with the fields of one; a mapping with such fields, or with those of a
-            ``ModelShape``, where ``ffn`` is short for ``hidden`` and ``vocab`` for ``vocabulary``; ``{kind: NAME,
-            ...}``, one of these with other values of ``ModelShape`` fields; ``module:name`` of any of these, or of a
-            function that returns a torch module; ``{kind: python, target: module:name, ...}``, where ``target`` is
-            called with the other keys; a torch module, or a function that returns one; or a shape.
+        value: the name of a preset or of a registered model; the path of a ``config.json`` or of a YAML file; a mapping
+            with the fields of a config or of a ``ModelShape`` (``ffn`` is short for ``hidden``, ``vocab`` for
+            ``vocabulary``); ``{kind: NAME, ...}``, a named model with other fields; ``module:name`` of any of these, or
+            of a function that returns a torch module; ``{kind: python, target: module:name, ...}``, which calls
+            ``target`` with the other keys; a torch module, or a function that returns one; or a shape.
 
     >>> f"{model('llama-3-8b').parameters:,}", model({"kind": "gpt2", "sequence": 512}).sequence
     ('8,030,261,248', 512)
@@ -95,7 +94,7 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
 
 
 def model_fields(model: Model) -> dict[str, Any] | str:
-    """Return a preset's name, fields or a reference, from which ``model`` builds the same model again."""
+    """Return the name, fields or reference from which ``model`` builds the same model again."""
     if isinstance(model, ModuleShape):
         if isinstance(model.reference, Mapping):
             return dict(model.reference)
@@ -172,7 +171,7 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
         if field in mapping:
             raise SpecError(f"{path}.{short_name}", mapping[short_name], f"none with {field}, which means the same")
     shape_fields: dict[str, Any] = {"name": "model"}
-    if short_names:  # those of LLaMA-like models
+    if short_names:  # only LLaMA-like models have short names
         shape_fields |= LLAMA_LIKE
     shape_fields |= {SHORT_NAMES.get(name, name): value for name, value in mapping.items()}
     description = ModelDescribed.read(shape_fields, path)
@@ -184,7 +183,7 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
 
 
 def _model_of_reference(reference: str, target: Any, path: str) -> Model:
-    """Return the model from what a registered name, or a reference such as ``module:name``, refers to.
+    """Return the model that a registered name or a reference such as ``module:name`` leads to.
 
     Args:
         reference: the name or reference, which also becomes the name of a model that has none.
@@ -193,7 +192,7 @@ def _model_of_reference(reference: str, target: Any, path: str) -> Model:
     """
     if isinstance(target, Model):
         return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference does not refer to another
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference leads to no other
         if isinstance(target, Mapping) and "kind" not in target:
             return model({"name": reference, **target}, path)
         return model(target, path)
@@ -210,7 +209,7 @@ def _from_object(value: Any, path: str) -> Model:
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
-    make = partial(call_function, value, name, arguments={}, path=path, prefix=f"{path}.")  # prefix: of errors' paths
+    make = partial(call_function, value, name, arguments={}, path=path, prefix=f"{path}.")
     return _from_function(make, name, path)
 
 

@@ -119,10 +119,10 @@ class PipelineSpec(Experiment):
     is the part of ``backward`` that computes the weights' gradient, by default half of it. Only a schedule that splits
     the backward pass can delay this part.
 
-    Without ``networks`` messages between stages take no time. After ``flushes`` runs of a schedule, whose gradients
-    are accumulated, the replicas of each stage average ``gradient_bytes`` by ``averaging`` as soon as the stage has its
-    gradient, and the stage updates its weights in the time ``update``. ``placement`` says where the ranks lie; rank
-    r K + k is stage k of replica r. ``training`` is for stages that are real processes.
+    Without ``networks`` messages between stages take no time. A schedule runs ``flushes`` times and accumulates
+    gradients. When a stage has its gradient, its replicas average ``gradient_bytes`` by ``averaging``, and it updates
+    its weights in the time ``update``. ``placement`` says where the ranks lie; rank r K + k is stage k of replica r.
+    ``training``: what real processes train.
     """
 
     kind: Literal["pipeline"]
@@ -245,7 +245,7 @@ class PipelineSpec(Experiment):
         return self.chunks or 2
 
     def build_schedule(self, name: str) -> Schedule:
-        """Return the schedule: the order of tasks of each stage, in all flushes before an update."""
+        """Return the order of each stage's tasks in all flushes before an update."""
         from syncline.sim.pipelines.schedules import repeated, schedule, schedule_kind
 
         limits: int | tuple[int, ...] | None = None
@@ -323,7 +323,7 @@ class PipelineSpec(Experiment):
             chunk_s = np.asarray(stage_s)[:, None] / self.chunks_of(name)  # (K, 1); a stage has equally long chunks
             return chunk_s * factor * np.ones(shape)
 
-        forward_s, backward_s, weight_s = self.stage_seconds(name)  # each draws its jitter from the stream in turn
+        forward_s, backward_s, weight_s = self.stage_seconds(name)
         return Durations(with_jitter(forward_s), with_jitter(backward_s), with_jitter(weight_s))
 
     def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:

@@ -21,8 +21,7 @@ _SPEC_FIELDS = "_spec_fields"
 class UnavailableProblem:
     """A placeholder with the name of a problem that cannot be built; building it is an error.
 
-    The problem was an object of Python, of which a file holds only the name, or it is user code and results are being
-    read without running code.
+    Either a file holds only the name of a Python object, or results are read without running user code.
     """
 
     name: str
@@ -84,7 +83,7 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
     arguments = dict(fields)
     target = arguments.pop("target", None)
     if target is None:
-        if list(arguments) == ["name"]:  # what `_dump_problem` writes of an object of Python
+        if list(arguments) == ["name"]:  # as `_dump_problem` writes an object of Python
             return UnavailableProblem(str(arguments["name"]))
         raise refusal("target", None, "module:function of a function that returns a problem")
     try:
@@ -93,7 +92,7 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
         raise refusal(error.path, error.value, error.expected) from error
     if not isinstance(problem, Problem) or isinstance(problem, type):
         raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
-    with suppress(AttributeError):  # a class with slots takes no attribute; the problem is then written by its fields
+    with suppress(AttributeError):  # a class with slots takes no attribute
         object.__setattr__(problem, _SPEC_FIELDS, {"kind": PYTHON, **fields})
     return problem
 
@@ -101,8 +100,8 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
 def _dump_problem(problem: Any) -> dict[str, Any]:
     """Return the fields that describe a problem in a file.
 
-    They are the fields of the spec if a function returned the problem; else the problem's own fields. If these cannot
-    be written, only the name is left, from which the problem cannot be built again.
+    They are the spec's fields if a function returned the problem, else the problem's own fields. If YAML cannot hold
+    these, only the name is written, and the problem cannot be built again.
     """
     from syncline.problems import PROBLEMS
 

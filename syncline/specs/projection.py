@@ -45,11 +45,10 @@ class ProjectSpec(ClockSpec, Experiment):
     """A projection: step times of methods on networks in closed form, from a model's shape and without training.
 
     ``precision``: the number format of matrix products; gradients are bf16 with fp8 and less, fp32 with tf32.
-    ``tokens_per_worker``: tokens of a worker in a step. By default the workers share out the batch that published fits
-    find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that computes
-    sequences of its own. ``placement``: rule by which the ranks lie on a matrix: where it says, the workers of a
-    replica next to each other, the replicas of a stage next to each other, or the fastest of these. ``lora``: adapters
-    that train in place of the weights.
+    ``tokens_per_worker``: tokens of a worker in a step. By default the workers share the batch that published fits find
+    best for the model's size, see `default_batch`; workers that compute a sequence together have at least a whole one.
+    ``placement``: rule that places the ranks on a matrix: as the matrix says, with a replica's workers or a stage's
+    replicas side by side, or the fastest of these. ``lora``: adapters that train in place of the weights.
     """
 
     kind: Literal["project"]
@@ -123,7 +122,7 @@ class ProjectSpec(ClockSpec, Experiment):
         adapter_tensors = self.adapters.trained_tensors(model.tensors)
         parameters = sum(tensor.elements for tensor in adapter_tensors)
         expert_parameters = sum(tensor.elements for tensor in adapter_tensors if ".expert_" in tensor.name)
-        idle_share = 1 - model.experts_per_token / model.experts  # of the experts, which a token does not use
+        idle_share = 1 - model.experts_per_token / model.experts  # of experts that a token does not use
         parameters_per_token = parameters - expert_parameters * idle_share
         return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * parameters_per_token
 

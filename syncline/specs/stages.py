@@ -62,7 +62,7 @@ class StagesSpec(Spec):
         if training.compute.optimizer_time:
             expected = "none with pipeline, which counts the products of updates itself"
             raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
-        if self.backward_weights != "stashed":  # stages then train by simulated events, in torch's plainest form
+        if self.backward_weights != "stashed":  # stages then train in the order of simulated events, eagerly in fp32
             for path, required in (("dtype", "float32"), ("execution", "eager"), ("autocast", "none")):
                 if getattr(training, path) != required:
                     expected = f"{required} where backward_weights are {self.backward_weights}"

@@ -35,9 +35,9 @@ class Piece(NamedTuple):
     """A part of a study's work that runs in its own process, in parallel with other parts.
 
     Attributes:
-        length: progress at its end, in the unit that it reports: steps of training, or votes.
-        call: function that does the work and calls the given `Report`; it returns the records of the piece, in any
-            order. If the report raises ``KeyboardInterrupt``, after Ctrl-C, it returns those of completed work.
+        length: units of work that it reports: steps of training, or votes.
+        call: function that does the work, calls the given `Report`, and returns the piece's records in any order. If
+            the report raises ``KeyboardInterrupt`` (Ctrl-C), it returns the records of completed work.
     """
 
     length: int
@@ -51,7 +51,7 @@ def no_figures(spec: Any, records: list[Record], rows: list[Record]) -> Figures:
 
 @dataclass(frozen=True)
 class Study:
-    """A study, which recomputes a claim of a paper: the class of its specs, and functions of a spec.
+    """A study that recomputes a claim of a paper: the class of its specs, and its functions.
 
     A study with ``pieces`` computes for some time and writes a folder (``syncline run``). A study without ``pieces`` is
     in closed form and answers at once (``syncline project``).

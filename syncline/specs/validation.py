@@ -34,10 +34,10 @@ class StepTimesSpec(Experiment):
     """A validation of `syncline.costmodel.layouts.transformer_time` on measured step times of GPTs on GPUs.
 
     The single-node points are divided into ``folds`` parts; part number ``fold`` calibrates the constants, which then
-    predict the rest. A hash of its configuration assigns a point to a part, so that neither order nor choice matters.
-    With ``constants`` there is no calibration, and these predict the rest. ``repeats`` random parts of the same size
-    show how much the result depends on chance. Two inputs are not fitted: the all-reduces measured on ``hardware``,
-    which time sums of more bytes than the calibration had, and ``node``, for messages between nodes.
+    predict the rest. A hash of a point's configuration decides its part. With ``constants`` there is no calibration,
+    and these predict the rest. ``repeats`` random parts of the same size show how much the result depends on chance.
+    Two inputs are not fitted: all-reduces measured on ``hardware``, for sums larger than in the calibration, and
+    ``node``, for messages between nodes.
     """
 
     kind: Literal["step-times"]
@@ -65,10 +65,9 @@ class StepTimesSpec(Experiment):
 class ClustersSpec(Experiment):
     """A validation of the shipped constants on measurements from other clusters.
 
-    ``measurements`` are tables of these clusters or of trainings, or logs (`syncline.measure.logs`), whose
-    collectives are predicted on ``network``. Without ``measurements`` the validation takes those of the package, and
-    adds the errors of constants that are fitted without one group of measurements at a time (cross-validation);
-    ``cross_validation: false`` skips these fits.
+    ``measurements``: tables, or logs (`syncline.measure.logs`) whose collectives are predicted on ``network``. By
+    default they are those of the package, with a cross-validation, which fits constants without one group of
+    measurements at a time; ``cross_validation: false`` skips these fits.
     """
 
     kind: Literal["clusters"]

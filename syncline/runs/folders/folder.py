@@ -170,8 +170,8 @@ def processor_record() -> dict[str, Any]:
 
     Returns:
         ``model`` and ``instructions`` (the widest set) of the processor, ``aten`` (the set that torch has chosen),
-        ``mkl`` (version of MKL, which does not report its set), and ``settings`` (environment variables that limit
-        them). ``aten`` and ``mkl`` are None if torch is not loaded, because a command without torch must not load it.
+        ``mkl`` (version of MKL, which does not report its set), and ``settings`` (environment variables that limit the
+        sets). ``aten`` and ``mkl`` are None if torch is not loaded, because a command without torch must not load it.
     """
     cpuinfo = ""
     with suppress(OSError):
@@ -187,7 +187,7 @@ def processor_record() -> dict[str, Any]:
         aten = torch.backends.cpu.get_cpu_capability()
         mkl = re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
     return {
-        "model": model[1] if model else platform.processor() or None,  # an empty text, if Python does not know it
+        "model": model[1] if model else platform.processor() or None,  # empty if Python does not know it
         "instructions": instruction_sets[0] if instruction_sets else None,
         "aten": aten, "mkl": mkl[1] if mkl else None,
         "settings": {name: os.environ[name] for name in CODE_PATH_SETTINGS if name in os.environ},

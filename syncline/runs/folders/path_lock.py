@@ -17,16 +17,16 @@ class PathLock:
     """A lock on the name of a result, so that only this process writes it.
 
     It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, even if the
-    process is killed. Files ``.NAME.partial-PID`` of processes other than the lock's owner are therefore of dead ones.
+    process is killed. Files ``.NAME.partial-PID`` of other processes are therefore left by dead ones.
 
     Attributes:
         path: path of the result.
-        on_abandon: function that a signal calls before it ends the process: ``abandon`` of
+        on_abandon: function that runs before a signal ends the process, see ``abandon`` of
             `syncline.interrupts.Deferral`.
     """
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
-        """Store the path, and the descriptor of the locked file; None on a file system without locks."""
+        """Store the path and the locked file's descriptor, which is None on a file system without locks."""
         self.path, self._descriptor = path, descriptor
         self.on_abandon: Callable[[], str | None] | None = None
         self._deferral = Deferral(self._abandon)
@@ -34,7 +34,7 @@ class PathLock:
     @classmethod
     def acquire(cls, path: Path) -> PathLock | None:
         """Lock the name of a result, and return the lock; None if another process has it."""
-        with Deferral():  # no signal may end the process between the lock and the deferral of the new `PathLock`
+        with Deferral():  # no signal may end the process before the new `PathLock` defers signals
             while True:
                 descriptor = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT, 0o666)
                 try:
@@ -42,7 +42,7 @@ class PathLock:
                 except BlockingIOError:
                     os.close(descriptor)
                     return None
-                except OSError:  # a file system without locks: only the working names differ
+                except OSError:  # a file system without locks
                     os.close(descriptor)
                     return cls(path, descriptor=None)
                 with suppress(FileNotFoundError):
@@ -56,7 +56,7 @@ class PathLock:
         return self._descriptor is not None
 
     def _abandon(self) -> str | None:
-        """Return what ``on_abandon`` says about remaining results, and remove the lock's file."""
+        """Call ``on_abandon``, return its note about remaining results, and remove the lock's file."""
         try:
             return self.on_abandon() if self.on_abandon is not None else None
         finally:
@@ -64,7 +64,7 @@ class PathLock:
 
     def release(self) -> None:
         """Release the name, and let signals end the process; a second call has no effect."""
-        # Removed while it is locked: afterwards it may be the file of the next owner.
+        # Removed while it is locked: after the release it may be the next owner's file.
         _lock_file(self.path).unlink(missing_ok=True)
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -125,7 +125,7 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
         for candidate in numbered_paths(path, suffix):
             lock = None if os.path.lexists(candidate) else PathLock.acquire(candidate)
             if lock is not None:
-                if not os.path.lexists(candidate):  # before the lock another process may have made it
+                if not os.path.lexists(candidate):  # another process may have made it just before
                     return lock
                 lock.release()
             if exact:

@@ -60,7 +60,7 @@ class ColumnType:
             return self.optional
         if isinstance(value, float) and not math.isfinite(value):  # commands write null for NaN and infinite numbers
             return False
-        if isinstance(value, bool):  # which Python counts as an integer
+        if isinstance(value, bool):  # Python counts it as an integer
             return bool in self.python
         return isinstance(value, self.python)
 
@@ -206,7 +206,7 @@ def read_run_record(path: Path) -> dict[str, Any]:
 def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
     """Refuse rows of a JSON file that lack a column or have a value of another type.
 
-    Also refused are values of `EVERY_ROW`'s columns of another type, and columns of quantities without numbers.
+    Columns of `EVERY_ROW`, and columns whose names have a unit, are checked if they are there.
 
     Args:
         rows: the rows as they were read.
@@ -237,7 +237,7 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
 def is_row(row: Any, columns: ColumnTypes) -> bool:
     """Return whether a row has these columns, with values of their types."""
     try:
-        check_rows([row], path=Path(), columns=columns)  # the error with the path is not shown
+        check_rows([row], path=Path(), columns=columns)  # no error is shown, so any path will do
     except SpecError:
         return False
     return True
@@ -286,7 +286,7 @@ MANIFEST = "manifest.json"
 
 def write_manifest(folder: Path) -> None:
     """Write the hashes of all files in a folder into its manifest, which must be the last file that is written."""
-    working = folder / f".{MANIFEST}.partial"  # a fixed name: one process writes a folder, a kill leaves one file
+    working = folder / f".{MANIFEST}.partial"  # one name, so that kills leave at most one file
     working.unlink(missing_ok=True)
     files = {name: _size_and_hash(folder / name) for name in _listed_names(folder)}
     working.write_text(json.dumps({"hash": "sha256", "files": files}, indent=1) + "\n", encoding="utf-8")
@@ -337,9 +337,9 @@ def num_files(folder: Path) -> int:
 
 
 def _listed_names(folder: Path, subfolder: str = "") -> Iterator[str]:
-    """Yield the relative paths of the files in a subfolder that the folder's manifest lists.
+    """Yield the relative paths of a subfolder's files for the folder's manifest.
 
-    Of a subfolder that has its own manifest, only that manifest is listed.
+    If a subfolder has its own manifest, only that manifest is listed.
     """
     for path in sorted((folder / subfolder).iterdir()):
         name = f"{subfolder}{path.name}"

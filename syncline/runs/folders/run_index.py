@@ -115,7 +115,7 @@ def run_entry(path: Path) -> RunEntry | None:
     return RunEntry(
         path=path, kind="sweep" if sweep_record is not None else _kind_of_run(spec, run_record or {}), state=state,
         written_s=max(times_s),
-        # Rows name the methods that were trained; a network in a spec has its name, in rows at times a description.
+        # A spec has the names of networks; rows may have descriptions instead.
         methods=_values(rows, "method") or _values(rows, "schedule") or _names_in_spec(spec, "method", "schedule"),
         networks=_names_in_spec(spec, "network") or _values(rows, "network"),
         workers=workers if isinstance(workers, int) else None, rows=len(rows), files=len(stats),
@@ -176,7 +176,7 @@ def find_run(name: str, folder: Path) -> RunEntry:
 
 
 def finished_run(run: str, folder: Path) -> RunEntry:
-    """Return the run that a user names, as `find_run` does, if it can be shown; a sweep can be shown at any time.
+    """Return the run that a user names, see `find_run`; refuse an unfinished run that is not a sweep.
 
     Raises:
         SpecError: there is no such run, a process is writing it, or it was killed.
@@ -229,7 +229,7 @@ def remove_run(entry: RunEntry) -> None:
 
 
 def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject | None) -> State | None:
-    """Return the state of a folder, from its name and its ``run.json`` or ``sweep.json``; None if it is no run's."""
+    """Return the state of a folder from its name and its record; None if it is not a run folder."""
     partial_name = PARTIAL.fullmatch(path.name)
     if partial_name is not None:
         if not _is_unfinished_run(path):
@@ -270,7 +270,7 @@ def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
     """Return the names of the methods or networks in fields of a spec.
 
     Args:
-        fields: names of the fields for one of them, such as ``method``; with an s, ``methods``, the spec has a list.
+        fields: names of fields in the singular, such as ``method``; a spec's list is in the plural, ``methods``.
     """
     names: list[str] = []
     for field in fields:
@@ -280,7 +280,7 @@ def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
         for value in values:
             if isinstance(value, str):
                 names.append(value)
-            elif isinstance(value, dict):  # the first of these that it has is its name
+            elif isinstance(value, dict):  # its name is the first of these
                 possible_names = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
                 names += possible_names[:1]
     return tuple(name for name in names if name)

@@ -71,8 +71,8 @@ class FolderComparison:
     Attributes:
         differences: the columns that differ, losses first.
         unmatched: lines about files, columns and rows that only one folder has.
-        specs: lines about fields in which the specs differ, which is no difference between results.
-        skipped: names of `NOT_COMPARED` that the folders' files have, each as ``file: name``.
+        specs: lines about fields in which the specs differ; results may be equal nevertheless.
+        skipped: columns in `NOT_COMPARED`, each as ``file: name``.
         files: number of compared files.
         cells: number of compared cells.
     """
@@ -186,7 +186,7 @@ class _FileColumns:
         columns: names of the columns.
         read: function that reads the values of a column.
         types: stored types of the columns of a Parquet file; empty for JSON and YAML, which store none.
-        skipped: names of `NOT_COMPARED` that the file has.
+        skipped: the file's keys in `NOT_COMPARED`.
     """
 
     columns: Sequence[str]
@@ -268,13 +268,13 @@ def _as_array(values: list[Any]) -> np.ndarray:
 
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
-    """Return the difference between two columns of equal length; None if all bits are equal, also the sign of zeros."""
+    """Return the difference between two columns of equal length; None if all bits, also signs of zeros, are equal."""
     largest_absolute = largest_relative = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
         both_nan = np.isnan(x) & np.isnan(y)
         only_signs_differ = (x == y) & (np.signbit(x) != np.signbit(y))  # 0.0 and -0.0
-        is_different = ((a != b) & ~both_nan) | only_signs_differ  # of a and b: large integers are no exact floats
+        is_different = ((a != b) & ~both_nan) | only_signs_differ  # x and y round large integers
         with np.errstate(invalid="ignore", over="ignore"):
             absolute = np.abs(x - y)
             absolute[is_different & ~np.isfinite(absolute)] = math.inf

@@ -31,7 +31,7 @@ MOST_TIME_WRITING = 0.02
 
 
 class TrainingStream:
-    """The paths of the files to which one method's training writes its results; another process can receive them.
+    """The paths of the files to which one method's training writes its results; it can be sent to another process.
 
     Args:
         folder: the working folder of the run.
@@ -52,7 +52,7 @@ class SeedStream:
         stream: the files of the training.
         seeds: the seeds.
         recorder: the seeds' losses and metrics so far.
-        ledger: the seeds' calls. None if other seeds of this training write theirs, because all seeds send the same.
+        ledger: the seeds' calls; None if other seeds of this training write the same calls.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SeedStream:
         Row ``done``, after the last of these steps, is not written yet, because it may still get an evaluation.
         """
         start_s = time.monotonic()
-        if done < 2 or start_s < self._next_write_s:  # row 0 alone has no traces, so that columns would be unknown
+        if done < 2 or start_s < self._next_write_s:  # row 0 has no traces, so their columns are unknown
             return
         self._write(done)
         end_s = time.monotonic()
@@ -77,7 +77,7 @@ class SeedStream:
 
     def finish(self) -> None:
         """Write the rows that still wait in memory."""
-        if self._recorder.eval_step:  # otherwise the training ended before its first evaluation, in row 0
+        if self._recorder.eval_step:  # else the training ended before row 0
             num_rows = len(self._recorder.losses) + 1
             self._write(num_rows)
 
@@ -190,13 +190,13 @@ def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
 
 
 def read(path: Path) -> pa.Table | None:
-    """Return all rows of a file to which `append` wrote, without a last stream that was cut off; None without rows."""
+    """Return all rows that `append` wrote to a file, without an incomplete last stream; None without rows."""
     tables = []
     with pa.OSFile(str(path)) as file:
         while file.tell() < file.size():
             try:
                 tables.append(pa.ipc.open_stream(file).read_all())
-            except (pa.ArrowInvalid, OSError):  # cut off when the process was killed, so that none follows
+            except (pa.ArrowInvalid, OSError):  # the last stream, if its process was killed
                 break
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
@@ -217,14 +217,14 @@ def merge(folder: Path) -> None:
             table = read(path)
             if table is None:
                 continue
-            if kind == "metrics":  # a table has the steps of all its seeds in turn
+            if kind == "metrics":  # the seeds of a stream alternate
                 tables += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
             else:
                 tables.append(table)
         if tables:
             with atomic_path(folder / f"{kind}.parquet") as target:
                 pq.write_table(pa.concat_tables(tables, promote_options="permissive"), target)
-    # Renamed at once and then removed: a kill in between leaves no half of the streams, from which to merge again.
+    # Renamed before it is removed: if a kill interrupts the removal, the remaining streams are not merged again.
     merged_folder = folder / f".{FOLDER}.merged"
     if (folder / FOLDER).is_dir():
         (folder / FOLDER).replace(merged_folder)

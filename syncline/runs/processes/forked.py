@@ -62,7 +62,7 @@ def call_results(
         calls: functions without arguments; cloudpickle must be able to send them and their results.
         jobs: number of processes at once.
         folder: a temporary folder for large shared objects, which the processes remove if this process is killed.
-        shared: objects that several of the functions hold, such as a problem with its data.
+        shared: objects that several functions use, such as a problem with its data.
 
     Raises:
         BrokenProcessPool: a process was killed from outside; the others end with it.
@@ -71,7 +71,7 @@ def call_results(
     start_server()
     context = get_context("forkserver" if IS_FORKED else "spawn")
     pickled_calls = pickle_calls(calls, shared, folder)
-    all_are_sent = context.Event()  # for which `_set_up_process` waits
+    all_are_sent = context.Event()  # `_set_up_process` waits for it
     threads = max(1, (os.cpu_count() or 1) // jobs)
     children_before = set(active_children())
     pool = ProcessPoolExecutor(
@@ -81,8 +81,7 @@ def call_results(
     try:
         with children_without_signals(), _without_main():
             futures = [pool.submit(_pickled_result, call) for call in pickled_calls]
-            # A pool notices the processes that it has started when the next call is submitted. This call, of no use
-            # itself, lets it notice the last process, and thereby later also its end.
+            # A pool watches a new process from the next submission on: this one is for the last process.
             pool.submit(int)
     finally:
         all_are_sent.set()
@@ -110,17 +109,17 @@ def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseP
             yield result
     except BaseException as error:
         if isinstance(error, BrokenProcessPool):
-            for process in processes:  # the pool sends SIGTERM, which the processes ignore, and waits for them
+            for process in processes:  # they ignore the SIGTERM of the pool, which waits for them
                 process.kill()
         pool.shutdown(wait=False, cancel_futures=True)
         _abandoned_pools.append(pool)
         raise
-    pool.shutdown()  # only now: a process that is still starting needs the pool's locks
+    pool.shutdown()  # not earlier: processes that start need the pool's locks
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Prevent processes that start in the block from running the main script again; its objects are sent by value."""
+    """Keep processes that start in the block from running the main script; its objects are pickled by value."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -132,7 +131,7 @@ def _without_main() -> Iterator[None]:
 def _set_up_process(
     environment: dict[str, str], current_folder: str, threads: int, all_are_sent: Event, temporary_folder: Path | None
 ) -> None:
-    """Give a new process the environment, the current folder and the number of threads of the calling one.
+    """Give a new process the environment, the current folder and the number of threads of the calling process.
 
     The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
 
@@ -150,7 +149,7 @@ def _set_up_process(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(current_folder)
-    if "OMP_NUM_THREADS" not in environment:  # which torch reads by itself
+    if "OMP_NUM_THREADS" not in environment:  # torch reads this variable by itself
         import torch
 
         torch.set_num_threads(threads)
@@ -172,7 +171,7 @@ def _pickled_result(pickled_call: bytes) -> bytes:
 
 
 def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], folder: Path | None) -> list[bytes]:
-    """Return the pickle of each call, in which the path of a file stands for each shared object of `LARGE_BYTES`.
+    """Return the pickle of each call; the path of a file replaces each shared object of at least `LARGE_BYTES`.
 
     The files are in new folders inside ``folder``, or inside the system's temporary folder if that is None.
     """

@@ -125,7 +125,7 @@ def stoppable_results(
         jobs: number of processes; with 1 the functions run in this process, otherwise cloudpickle must be able to send
             them and their results.
         progress: the progress of the trainings, with the flag that stops them.
-        shared: objects that several functions hold, which are sent once to each process.
+        shared: objects that several functions use; each process gets them once.
 
     Raises:
         BrokenProcessPool: a process was killed from outside.
@@ -141,7 +141,7 @@ def stoppable_results(
                 yield result
         confirm_end()
     except BaseException as error:
-        if not isinstance(error, BrokenProcessPool):  # after which no training is left to stop
+        if not isinstance(error, BrokenProcessPool):  # then no training is left to stop
             progress.stop()
         raise
 
@@ -186,7 +186,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
     result: T | None = None
     try:
         result = call()
-    except KeyboardInterrupt:  # during the set-up; a training that has started returns its results
+    except KeyboardInterrupt:  # only during the set-up: a started training returns its results
         if not progress.stopped:
             raise
     finally:

@@ -43,8 +43,8 @@ def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, An
         methods: the page's methods, in the order of their colours.
 
     Returns:
-        ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
-        numbers once; series refer to them by index), ``label``, ``limits`` of the loss, ``target``.
+        ``panels`` (one for each horizontal axis: ``steps``, ``bytes``, each network), ``series``, ``columns`` (lists of
+        numbers; series have their indices), ``label``, ``limits`` of the loss, ``target``.
     """
     columns = _SharedColumns()
     series = []
@@ -74,8 +74,7 @@ def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, An
 def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
     """Return the panels of losses: over steps, over bytes, and over the time on each network.
 
-    An axis of bytes or of time is logarithmic ("log") if the curves' ends differ much; the axes of all networks' times
-    are of one kind.
+    An axis of bytes is logarithmic ("log") if the curves' ends differ much. So are all axes of time if any needs it.
     """
     panels: list[dict[str, Any]] = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     total_bytes = [float(sent_bytes[-1]) for sent_bytes in file_curves.sent_bytes.values() if sent_bytes[-1] > 0]
@@ -94,7 +93,7 @@ def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
 
 
 def loss_lines(result: Reported, methods: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the chart of a result's losses, and a note about their origin; None if the result has no losses.
+    """Return the chart of a result's losses, None without losses, and a note about their origin.
 
     Args:
         methods: the page's methods, in the order of their colours.
@@ -123,7 +122,7 @@ def final_curves(finals_path: Path, networks_path: Path | None = None) -> FileCu
     step_time_s: dict[str, dict[str, float]] = {}  # by method and network
     if networks_path is not None:
         for row in read_parquet(networks_path, NETWORKS).to_pylist():
-            if row["setting"] == "finals":  # and not that of another part of the replication
+            if row["setting"] == "finals":  # other settings are not for the finals
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent_bytes = [], {}
     for method, rows in read_parquet(finals_path, FINALS).to_pandas().groupby("method", sort=False):
@@ -165,7 +164,7 @@ def named_lines(result: Reported) -> list[str]:
 def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the configurations of a sweep with the lowest median losses, at most `MOST_CONFIGURATIONS`.
 
-    Each is a pair of the name of its line on the page, made of the swept values, and its rows, one for each seed.
+    Each is a pair: its name on the page, made of the swept values, and its rows, one for each seed.
     """
     rows_with_loss = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not rows_with_loss:
@@ -184,7 +183,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     curves, sent_bytes = [], {}
     best = best_configurations(result)
     for name, rows in best:
-        evaluations = []  # of each seed
+        evaluations = []  # a table for each seed
         for row in rows:
             path = result.folder / "runs" / row["run"] / "metrics.parquet"
             if path.is_file():
@@ -219,7 +218,7 @@ def shortened(value: float) -> float:
 
 
 class _SharedColumns:
-    """Lists of numbers for a page, of which equal lists are stored once."""
+    """Lists of numbers for a page; equal lists are stored once."""
 
     def __init__(self) -> None:
         self.lists: list[list[float | int]] = []
@@ -283,7 +282,7 @@ def spans_chart(path: Path, row_noun: str = "worker") -> dict[str, Any] | None:
         if strip is not None:
             spans, title = strip
             num_steps = len(np.unique(spans.step))
-            if num_steps >= most_steps:  # the timeline with most steps shows most, so it is shown first
+            if num_steps >= most_steps:  # the timeline with most steps is shown first
                 first_shown, most_steps = len(choices), num_steps
             choices.append({"name": f"{method} on {network}", "told": title, **_span_columns(spans, row_noun)})
             num_drawn_spans += len(spans)
@@ -328,7 +327,7 @@ def _first_tasks(timeline: Timeline) -> tuple[Timeline, str]:
 
 
 def _first_spans(timeline: Timeline, title: str) -> tuple[Timeline, str]:
-    """Return the first `MOST_SPANS` spans of a timeline, and the title, which says whether spans are left out."""
+    """Return the first `MOST_SPANS` spans of a timeline, and a title that tells if spans are left out."""
     if len(timeline) <= MOST_SPANS:
         return timeline, title
     first_left_out_s = np.partition(timeline.start_s, MOST_SPANS)[MOST_SPANS]
@@ -343,9 +342,9 @@ def _span_columns(spans: Timeline, row_noun: str) -> dict[str, Any]:
         row_noun: noun for a row of the chart: ``worker`` or ``stage``.
 
     Returns:
-        ``tick`` and ``from`` (seconds of a tick, and of tick 0), the texts ``lanes``, ``kinds`` and ``words``, and
+        ``tick`` (its seconds), ``from`` (time of tick 0 in seconds), the texts ``lanes``, ``kinds`` and ``words``, and
         columns with an item for each span: ``lane``, ``kind`` and ``word`` (indices of texts), ``start`` and ``length``
-        in ticks, ``numbers`` (of the micro-batches of stages).
+        in ticks, and for stages ``numbers`` of micro-batches.
     """
     kinds, texts = [], []
     for stream, activity, label, step in zip(
@@ -401,7 +400,7 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
         methods_of_page: the page's methods, in the order of their colours.
 
     Returns:
-        ``steps`` (number that is shown), ``all`` (number of the training), ``words`` (texts of collectives), and
+        ``steps`` (number of shown steps), ``all`` (number of all steps), ``words`` (texts of collectives), and
         ``lanes``: for each method ``steps`` with collectives, their ``bytes``, and ``words`` (indices of texts).
     """
     table = read_parquet(path, LEDGER, LEDGER)
@@ -409,10 +408,10 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
         return None
     num_steps = int(pc.max(table["step"]).as_py()) + 1
     methods = table["method"].unique().to_pylist()
-    longest_period = 1  # steps between two steps with collectives of a method
+    longest_period = 1  # steps from one exchange of a method to the next
     for method in methods:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
-        period = int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1  # of a single one, from the start
+        period = int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1  # or from the start
         longest_period = max(longest_period, period)
     steps_of_two_rounds = 2 * longest_period + 1
     num_shown = min(num_steps, max(LEAST_STEPS, min(steps_of_two_rounds, MOST_STEPS)))

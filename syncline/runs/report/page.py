@@ -81,7 +81,7 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the style of each method's line, with the colour and dashes that it has in figures, by method.
 
     Returns:
-        Of each method its colours on a ``light`` and on a ``dark`` background, and ``dash``: the lengths of its dashes
+        For each method its colours on a ``light`` and on a ``dark`` background, and ``dash``: the lengths of its dashes
         and gaps in pixels, as in SVG; empty for a solid line.
     """
     styles = {}
@@ -189,7 +189,7 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     for result in results:
         with refuse_changed_files(_path_of_result(result)):
             names_in_all_results += named_lines(result)
-    # One colour per name in the whole page, for which all names are needed before the first chart.
+    # A name has one colour on the whole page, so all names are collected before the first chart.
     names = list(dict.fromkeys(names_in_all_results))
     styles = styles_of(names)
     charts: dict[str, Any] = {}

@@ -58,8 +58,8 @@ class Reported:
     def stored_facts(self) -> dict[str, Any]:
         """Return the facts that the folder stores about the result's origin.
 
-        They are the content of ``run.json`` or ``sweep.json``, or of a replication's folder, which has no such file,
-        the facts in the metadata of its tables. The result is empty without any of these files.
+        They are the content of ``run.json`` or ``sweep.json``; for a replication, the metadata of its latest table. The
+        result is empty without any of these files.
         """
         record_path = self.file("run.json") or self.file("sweep.json")
         if record_path is not None:
@@ -161,7 +161,7 @@ def _facts(result: Reported) -> Iterator[tuple[str, str]]:
 def _command(result: Reported) -> str:
     """Return the command that repeats a result; empty if it is unknown.
 
-    Of launches and traces it has the most important options alone.
+    For launches and traces it has only the most important options.
     """
     if result.output.get("command"):
         return str(result.output["command"])
@@ -176,7 +176,7 @@ def _command(result: Reported) -> str:
 
 
 def _trace_command(result: Reported, scripts: Mapping[str, Any]) -> str:
-    """Return the command that traces some scripts again, each the words of its command line or one text."""
+    """Return the command that traces scripts again, which are given as words or as one text."""
     script_commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
     options = _network_options(result)
     if result.rows:
@@ -210,9 +210,9 @@ def _network_options(result: Reported) -> list[str]:
 
 
 def _spec_text(result: Reported) -> str:
-    """Return a result's spec in YAML; of a sweep that `_sweep_command` repeats, the spec of its first run."""
+    """Return a result's spec in YAML; for a sweep that `_sweep_command` repeats, the spec of its first run."""
     path = result.file("spec.yaml")
-    if result.command == "sweep" and _sweep_command(result):  # which has rows, and replaces the swept fields
+    if result.command == "sweep" and _sweep_command(result):  # the command replaces the swept fields
         path = result.file(f"runs/{result.rows[0]['run']}/spec.yaml")
     if path is not None:
         return path.read_text(encoding="utf-8")

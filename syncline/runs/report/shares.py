@@ -29,7 +29,7 @@ LOGARITHMIC_RATIO = 5.0
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return bars with the parts of each method's step, grouped by network, and with the hidden communication.
+    """Return bars with the parts of each method's step and its hidden communication, grouped by network.
 
     Returns:
         ``kinds`` of the parts that are drawn, and ``groups`` with a ``title`` and ``bars``; None if no row has a time.
@@ -65,7 +65,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
             parts.append({"kind": kind, "share": 100 * seconds / step_s, "text": text})
     hidden_s = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
     hidden = None
-    if hidden_s > SMALLEST_SHARE * step_s:  # at most the whole bar, as several collectives may run at once
+    if hidden_s > SMALLEST_SHARE * step_s:  # cut to 100 %, because collectives may overlap
         hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
     return {"name": name, "step": format_seconds(step_s), "parts": parts, "hidden": hidden}
 
@@ -162,7 +162,7 @@ def _first_rows_by_network(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str,
     """Return the groups of consecutive rows with the same model, hardware and network.
 
     Returns:
-        For each group its title, and the first row of each method (comparison, schedule) by the method's name.
+        A pair for each group: its title, and the first row of each method (comparison, schedule) by name.
     """
     groups: list[tuple[str, dict[str, Mapping[str, Any]]]] = []
     for row in rows:

@@ -49,7 +49,7 @@ def _summarize_trainings(result: Reported) -> list[str]:
 
 
 def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
-    """Return sentences on the method with the lowest loss, and on methods whose range over the seeds overlaps with its.
+    """Return sentences on the method with the lowest loss, and on methods that the seeds cannot tell apart from it.
 
     The result is empty if fewer than two methods have a loss.
     """
@@ -272,7 +272,7 @@ def _divergence_warnings(result: Reported) -> Iterator[str]:
 def _value_warnings(result: Reported) -> Iterator[str]:
     """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets.
 
-    Each names the methods of the rows that have the reason for it in a column.
+    Each names the methods that it is about.
     """
     for column, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         methods_by_reason: dict[str, list[str]] = {}
@@ -304,7 +304,7 @@ def _single_seed_warning(result: Reported) -> Iterator[str]:
 
 
 def _equal_speed_warnings(result: Reported) -> Iterator[str]:
-    """Yield a warning for each network on which the bounds of a speedup include 1; not of the baseline, whose is 1."""
+    """Yield a warning for each network with methods whose speedup has a bound on each side of 1."""
     methods_by_network: dict[str, list[str]] = {}
     for row in result.rows:
         low, high = row.get("speedup_low"), row.get("speedup_high")

@@ -107,7 +107,7 @@ class Swept:
 
 
 class SweepFolder:
-    """The folder that a sweep writes; one sweep at a time can write it, and the same or another one can continue later.
+    """The folder of a sweep. One sweep at a time writes it, and a later one can continue it.
 
     ``runs/`` has a folder per finished run. ``sweep.json`` has the runs that were requested last and their rows, and
     ``sweep.parquet`` has the same rows. Both files are made from the run folders. The manifest is written at the end,
@@ -115,8 +115,8 @@ class SweepFolder:
 
     Args:
         path: the folder.
-        exact: whether the user named the folder. Then an existing one must be a sweep's, or empty, and is continued;
-            otherwise a number is added to the name of an existing one.
+        exact: whether the user named the folder. An existing folder is then continued, and must be a sweep's or empty;
+            otherwise a number is added to an existing name.
 
     Raises:
         SpecError: the folder is not a sweep's, another sweep is writing it, or it cannot be written.
@@ -133,13 +133,13 @@ class SweepFolder:
         self._lock.on_abandon = self._remove_unfinished
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
-            self._remove_unfinished()  # from processes that died: no other process writes here
+            self._remove_unfinished()  # left by dead processes: no other one writes here
             remove_manifest(self.path)
         except OSError as error:
             self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-        self._errors: dict[str, str] = {}  # by run, of those that left no folder
-        self._results: dict[str, dict[str, Any]] = {}  # by run: the row and the error that its folder has
+        self._errors: dict[str, str] = {}  # errors of runs without a folder
+        self._results: dict[str, dict[str, Any]] = {}  # row and error in each run's folder
 
     def __enter__(self) -> SweepFolder:
         return self
@@ -225,7 +225,7 @@ def read_sweep(path: Path) -> Swept:
     check_rows(rows_without_swept_fields, file, ROWS["sweep"])
     rows = []
     for request in requests:
-        result = read_run(path / "runs", request["run"])  # newer than ``sweep.json``, if the sweep is running
+        result = read_run(path / "runs", request["run"])  # newer than ``sweep.json`` while the sweep runs
         row = stored_rows.get(request["run"]) if result is None else _row(request, result)
         if row is not None:
             rows.append(row)
@@ -244,7 +244,7 @@ def read_run(runs: Path, name: str) -> dict[str, Any] | None:
 
 
 def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a run from its request and its result; the result's columns replace swept fields of the name.
+    """Return the row of a run; columns of its result replace swept fields with the same name.
 
     The column ``network``, for example, has the network's name and not the swept text.
     """

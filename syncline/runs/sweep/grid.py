@@ -46,8 +46,8 @@ class SweptSpec:
     Attributes:
         fields: fields of a spec of kind ``run``; a field may be missing if a grid gives its values.
         overrides: single values that replace fields, as ``--set`` gives them.
-        grids: of a spec of kind ``compare`` the grids of its methods and of its networks, except for a field that
-            another grid or an override sets.
+        grids: for a spec of kind ``compare``, the grids of its methods and networks, unless another grid or an override
+            sets these fields.
         name: name of the spec.
     """
 
@@ -92,7 +92,7 @@ class SweptSpec:
             Grid("method", tuple(fields["methods"]), origin="methods", shown=method_names),
             Grid("network", tuple(fields["networks"]), origin="networks", shown=network_names),
         ]
-        for field_name in ("methods", "networks", "target_loss"):  # which a run does not have
+        for field_name in ("methods", "networks", "target_loss"):  # a run has none of these
             fields.pop(field_name, None)
         remaining_grids = tuple(grid for grid in comparison_grids if grid.path not in paths)
         return cls(fields | {"kind": "run"}, run_overrides, remaining_grids, name)
@@ -106,7 +106,7 @@ class SweptSpec:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
         overrides: list[Override] = []
-        overrides_inside: list[Override] = []  # of fields inside a grid's value
+        overrides_inside: list[Override] = []
         for override in self.overrides:
             is_inside = any(is_below(override.path, grid.path) for grid, _ in settings)
             if is_inside:
@@ -123,7 +123,7 @@ class SweptSpec:
             check_training(spec, spec.method)
         except SpecError as error:
             is_of_override = any(is_at_or_below(error.path, override.path) for override in overrides_inside)
-            possible_causes = [] if is_of_override else settings  # no grid has caused an override's error
+            possible_causes = [] if is_of_override else settings  # no grid caused it
             raise error_of_grid(error, possible_causes, settings) from None
         return spec
 
@@ -150,7 +150,7 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
         SpecError: there are too many combinations, or a grid is for a method that the grid of methods lacks.
     """
     shared_grids = [grid for grid in grids if not grid.method]
-    methods: list[str] = []  # of the grid over methods, if there is one
+    methods: list[str] = []  # values of the grid over methods, if there is one
     for grid in shared_grids:
         if grid.path == "method":
             methods += map(str, grid.shown)
@@ -195,7 +195,7 @@ def configurations(
 
 
 def _refuse_equal_names(grid: Grid, all_configurations: Sequence[Configuration]) -> None:
-    """Refuse a grid of methods or networks, two of which would have the same name in tables."""
+    """Refuse a grid in which two methods or two networks have the same name."""
     value_of_name: dict[str, Any] = {}
     for configuration in all_configurations:
         name = getattr(configuration.spec, grid.path).name

@@ -63,7 +63,7 @@ def canonical(value: Any) -> str:
 
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
-    """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people.
+    """Return the name of the run's folder by seed; a spec's texts for people do not change it.
 
     ``code``: version of the code that trains, see `code_version`.
     """
@@ -90,8 +90,8 @@ def hashes_of_own_files(spec: RunSpec) -> dict[str, str]:
     """Return hashes, by file name, of the user's files that a run depends on besides its spec.
 
     These are the files that define the problem, method or network, the files that ``module:name`` refers to, and the
-    files that the problem reads; modules that these files import are not included. A part that is defined in the main
-    script or a notebook counts with its pickle.
+    files that the problem reads; modules that these files import are not included. The pickle of a part is hashed if
+    the main script or a notebook defines it.
     """
     dumped = spec.model_dump(mode="json")
     files = {file.resolve() for file in _named_files(dumped)}
@@ -123,7 +123,7 @@ def _short_hash(*values: Any) -> str:
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the files that fields of a spec name: of ``module:name`` in any field, and of the problem's data."""
+    """Yield the files that a spec names: those of each ``module:name``, and those of the problem's data."""
     for text in _texts(dumped):
         if is_reference(text):  # module:name or file.py:name
             module, _, _ = text.rpartition(":")
@@ -144,7 +144,7 @@ _RECENT_PARTS: list[tuple[Any, tuple[str, frozenset[str]]]] = []
 def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     """Return the hash of the pickle of a spec's problem, method or network, and the modules that the pickle names."""
     for recent_part, recent_result in _RECENT_PARTS:
-        if recent_part is part:  # a part need not be hashable
+        if recent_part is part:  # not as a key, because a part need not be hashable
             return recent_result
     buffer = BytesIO()
     try:
@@ -165,8 +165,8 @@ def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
 def _pickler_class() -> Any:
     """Return a class of picklers that write the same bytes for equal objects in all processes.
 
-    It is cloudpickle's, except that it writes a hash of a tensor's numbers, because torch writes the tensor's address,
-    and leaves out the random number that cloudpickle gives to a class of a script or a notebook.
+    In place of a tensor, for which torch writes an address, it writes a hash of the tensor's numbers. It leaves out the
+    random id that cloudpickle gives to a class of a script or a notebook.
     """
     import cloudpickle
     import torch
@@ -185,7 +185,7 @@ def _pickler_class() -> Any:
             if isinstance(reduced, tuple) and getattr(obj, "hooked", False):
                 user_step = obj.__wrapped__
                 reduced = super().reducer_override(user_step)
-                if reduced is NotImplemented:  # inherited from torch, which pickles it by its name
+                if reduced is NotImplemented:  # inherited from torch, and pickled by name
                     reduced = str, (user_step.__qualname__,)
             if isinstance(obj, type) and isinstance(reduced, tuple):
                 function, arguments, *rest = reduced

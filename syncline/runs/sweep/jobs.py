@@ -69,7 +69,7 @@ def train_and_time_runs(runs: Sequence[SweptRun], on_step: Callable[[int], None]
         if len(runs) == 1 or not is_about_clock:
             return [_failure(run, error) for run in runs]
         outcomes: list[Outcome] = []
-        for run in runs:  # their clocks differ, so that some of them may be trained
+        for run in runs:  # their clocks differ, so some may be valid
             outcomes_of_run = train_and_time_runs([run], on_step)
             if outcomes_of_run is None:
                 return None
@@ -92,7 +92,7 @@ def _parquet_bytes(table: pa.Table, name: str) -> bytes:
 
 
 def _timed_outcome(run: SweptRun, trained: Trained, table_files: dict[str, bytes]) -> Outcome:
-    """Return the files of a run whose training is finished, with its time on its network, or its failure."""
+    """Return the files of a trained run with its time on its network, or its failure."""
     try:
         timing = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
     except Exception as error:
@@ -137,7 +137,7 @@ def begin_run(runs: Path, name: str) -> Path:
 
 
 def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
-    """Write the folder of a run into ``runs``, unless the outcome has no files or the run has its folder already.
+    """Write a run's folder into ``runs``, unless the outcome has no files or the folder exists.
 
     ``working`` is an unfinished folder that `begin_run` has made; without one, a new one is made.
     """
@@ -148,7 +148,7 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
             (working / name).write_bytes(content)
         write_manifest(working)
         if read_run(runs, outcome.name) is None:
-            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a folder that lacks files, as a user deleted them
+            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a folder without all files
             working.rename(runs / outcome.name)
             return
     if working is not None:
@@ -188,7 +188,7 @@ def run_jobs(
                 yield index, errors
             return
         except BrokenProcessPool:
-            suspects = []  # indices of jobs that were running, one of which killed its process
+            suspects = []  # indices of jobs that were running
             for index, job in remaining.items():
                 was_running = _remove_unfinished(folder, job)
                 if was_running:
@@ -264,7 +264,7 @@ class Allowance:
         self._remaining = math.inf if max_trainings is None else max_trainings
         self._now, self._end_s = now, math.inf if time_s is None else now() + time_s
         self._last_grant_s: float | None = None
-        self._longest_s = 0.0  # between two grants so far, which is that of the longest training
+        self._longest_s = 0.0  # longest time between two grants so far
         self.spent = False
 
     def grant(self, requested: int, side_by_side: int) -> int:
@@ -274,7 +274,7 @@ class Allowance:
         """
         granted = int(min(requested, self._remaining))
         has_time_limit = self._end_s < math.inf
-        if has_time_limit:  # no more than run at once, so that the time is checked again before the next ones
+        if has_time_limit:  # one round, after which the time is checked again
             now_s = self._now()
             granted = min(granted, side_by_side)
             if self._last_grant_s is not None:
@@ -289,7 +289,7 @@ class Allowance:
     def grant_one(self, longest_s: float) -> bool:
         """Return whether one more training may start while others run, and count it.
 
-        ``longest_s``: seconds that the longest training so far took, as trainings that overlap do not show it.
+        ``longest_s``: seconds of the longest training so far, which grants of overlapping trainings do not show.
         """
         if self._now() + longest_s > self._end_s or self._remaining == 0:
             self.spent = True
@@ -323,7 +323,7 @@ def client_of(address: str) -> Any:
         raise SynclineError("--dask needs dask.distributed: pip install 'syncline[dask]'") from None
     try:
         return Client(address, timeout=PATIENCE_S, set_as_default=False)
-    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # AssertionError: its thread started too late
+    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # AssertionError: dask's thread started late
         message = " ".join(str(error).split()) or "no answer"
         raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({message})") from None
 

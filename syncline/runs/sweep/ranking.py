@@ -56,9 +56,9 @@ def _configuration_record(rows: list[Mapping[str, Any]], measure: str) -> dict[s
 
 
 def value_or_infinite(row: Mapping[str, Any], name: str, even_if_diverged: bool = False) -> float:
-    """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``.
+    """Return a number in a run's row; infinite if the run failed or diverged.
 
-    Times, for example, are the same if the losses diverge.
+    With ``even_if_diverged`` only failed runs are infinite: the times of a diverged run, for example, are valid.
     """
     value = row.get(name)
     has_diverged = row.get("diverged_at") is not None
@@ -68,7 +68,7 @@ def value_or_infinite(row: Mapping[str, Any], name: str, even_if_diverged: bool 
 
 
 def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the numeric columns of results, which are behind the column ``seed`` in a row."""
+    """Return the names of the numeric columns of results; results follow the column ``seed`` in a row."""
     measures = []
     for row in rows:
         names = list(row)
@@ -116,7 +116,7 @@ DEFAULT_LIMIT = 20
 def ranking_table(
     records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = DEFAULT_LIMIT, name: str = ""
 ) -> Group:
-    """Return the table of the best configurations: swept fields that have several values, and the spread over seeds.
+    """Return the table of the best configurations, with the fields that vary and the spread over the seeds.
 
     Args:
         records: rows of `ranked`.
@@ -159,10 +159,10 @@ def _median_text(column: Column, row: Mapping[str, Any]) -> str:
     """Return the median of a configuration's number over the seeds as text, with its range if there are several."""
 
     def text_of(value: float) -> str:
-        """Return a value as text; one that is not finite is that of seeds that failed or diverged."""
+        """Return a value as text; a value that is not finite comes from seeds that failed or diverged."""
         if math.isfinite(value):
             return column.text(value)
-        return "failed" if row["failed"] else "diverged"  # if any seed failed, else all of them diverged
+        return "failed" if row["failed"] else "diverged"
 
     median_text = text_of(row[column.name])
     if row["seeds"] == 1:

@@ -44,7 +44,7 @@ class Tuned:
         low: smallest number that the search draws.
         high: largest number that the search draws.
         origin: option or argument of the field, for errors.
-        method: the only method whose field it is; empty if it is a field of all methods.
+        method: the only method with this field; empty if all methods have it.
         below_one: whether the numbers are distances of the field to 1, as for a decay rate, and not its values.
     """
 
@@ -68,7 +68,7 @@ class Tuned:
     def parse(cls, text: str) -> Tuned:
         """Return the field and its range from a text of ``--tune``, such as ``method.lr=1e-4..1e-1``.
 
-        A name before a colon, as in ``mt-dao:method.lr=...``, means that the field is that of this method alone.
+        A name before a colon, as in ``mt-dao:method.lr=...``, limits the field to this method.
 
         >>> rate = Tuned.parse("method.lr=1e-4..1e-1")
         >>> rate.path, rate.low, rate.high
@@ -84,7 +84,7 @@ class Tuned:
         if not (path and dots):
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
-        if low.startswith("1-") and high.startswith("1-"):  # the largest value is at the smallest distance
+        if low.startswith("1-") and high.startswith("1-"):  # the largest value has the smallest distance to 1
             smallest_distance, largest_distance = _yaml_value(high[2:]), _yaml_value(low[2:])
             distance = cls.from_ends(path, (smallest_distance, largest_distance), option, written=values_text)
             return replace(distance, below_one=True)
@@ -118,7 +118,7 @@ class Tuned:
         return cls(field, low, high, origin=option, method=method)
 
     def number_of(self, value: Any) -> float | None:
-        """Return the number that the search draws for a value of the field; None if the value is outside the range."""
+        """Return the number that stands for a value of the field; None if the value is outside the range."""
         if type(value) not in (int, float):
             return None
         number = 1 - value if self.below_one else value
@@ -225,7 +225,7 @@ class _Study:
 
     Args:
         grids: the grids, each with a single value.
-        tuned: the fields of the search, of which the study varies those of all methods and of its own method.
+        tuned: the fields of the search; the study varies those for all methods and those for its method.
     """
 
     def __init__(self, grids: list[Grid], tuned: Sequence[Tuned]) -> None:
@@ -244,12 +244,12 @@ class _Study:
         seed = seed64(SEARCH_SEED, "search", values_of_study) % 2**32  # a sampler takes 32 bits
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # The liar keeps trials apart that are proposed before earlier ones have results.
+            # ``constant_liar`` spreads out trials that are proposed before earlier ones have results.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study, self._failed_state = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
     def enqueue_spec_values(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
-        """Make the spec's values the first trial; ``clock_grids``, with a single value each, change only the clock."""
+        """Make the spec's values the first trial; ``clock_grids`` have a single value each."""
         try:
             (configuration,) = configurations(base, [*self.grids, *clock_grids], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
@@ -263,14 +263,14 @@ class _Study:
             self._study.enqueue_trial(first_trial)
 
     def ask(self) -> tuple[Any, list[Grid]]:
-        """Return optuna's next trial, and all grids with a single value each: the study's, and those of the trial."""
+        """Return optuna's next trial, and the study's and the trial's grids, each with a single value."""
         trial = self._study.ask()
         return trial, [*self.grids, *(field.as_grid(field.suggest(trial)) for field in self.tuned)]
 
     def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Report to optuna the median loss of a trial's rows, in which a seed that diverged or failed is infinite.
+        """Report to optuna the median loss of a trial's rows; a seed that diverged or failed counts as infinite.
 
-        Without a run that ended without an error, the trial is reported as a failure.
+        If all runs failed, the trial is reported as a failure.
         """
         if any(row["error"] is None for row in rows):
             self._study.tell(trial, median(value_or_infinite(row, "loss") for row in rows))
@@ -281,7 +281,7 @@ class _Study:
 def _batches(
     base: SweptSpec, studies: list[_Study], clock_grids: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
-    """Yield the configurations of the next trials of all studies, and report the rows that are sent back to them."""
+    """Yield the configurations of the next trials, receive their rows by ``send``, and report them to the studies."""
     next_number = 1
     for first_trial in range(0, trials, TRIALS_AT_A_TIME):
         batch: list[Configuration] = []
@@ -314,7 +314,7 @@ def value_at(spec: Any, path: str) -> Any:
 
 
 def _yaml_value(text: str) -> Any:
-    """Return the value of a text in YAML; None, which no range accepts, if it has none."""
+    """Return the value of a text in YAML; None, which no range accepts, if the text is not YAML."""
     with suppress(ValueError):
         return parse_yaml(text)
     return None

@@ -1,4 +1,4 @@
-"""The command ``syncline sweep``: trainings of all combinations of values, of which none is made twice."""
+"""The command ``syncline sweep``: trainings of all combinations of values, each made once."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def sweep(
     the same ``out`` therefore continues where the first one ended, and repeats no run.
 
     Args:
-        spec: a run, or a comparison, whose methods and networks become two more grids: a file, a bundled name, fields
-            or a spec.
+        spec: a run or a comparison, as a file, a bundled name, fields or a spec. Methods and networks of a comparison
+            become two more grids.
         grid: values of fields by their paths, ``{"method.lr": [1e-3, 3e-3]}``; all combinations are trained.
         seeds: number of seeds (3 means 0, 1 and 2), or a list; the spec's by default.
         overrides: values that replace those of the spec, by path.
         out: the folder; ``runs/NAME-sweep`` by default, with a number if that exists.
-        jobs: number of processes side by side; one per core if None. It changes no number.
+        jobs: number of parallel processes; one per core if None. Results do not depend on it.
         dask: the address of a scheduler of dask.distributed, whose workers train instead.
         search: fields that an algorithm tunes, for each combination of the grids; by default none.
-        equal_effort: train the same number of configurations of each method, drawn at random: the smallest that any
-            method has.
-        allowance: limit on this call's trainings; a second call continues. It changes no number.
+        equal_effort: train equally many configurations of each method, as many as the method with the fewest has, drawn
+            at random.
+        allowance: limit on this call's trainings; a second call continues. It changes no result.
         listener: listener to the progress.
 
     Raises:
@@ -145,7 +145,7 @@ class _Sweep:
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first_configurations = next(batches)
         self.first_runs = self._runs_of(first_configurations)
-        self._expected_runs = 0  # of all batches; a search may propose nothing that can be trained
+        self._expected_runs = 0  # 0 if a search proposes nothing that can be trained
         if first_configurations:
             runs_per_configuration = len(self.first_runs) // len(first_configurations)
             self._expected_runs = num_configurations * runs_per_configuration
@@ -200,7 +200,7 @@ class _Sweep:
         """Make the runs of a batch's requests that are not finished, and return whether the sweep was stopped."""
         unfinished_runs = folder.unfinished(requests)
         self._num_repeated += len(requests) - len(unfinished_runs)
-        num_finished = len(self._requests) - len(unfinished_runs)  # of all batches so far
+        num_finished = len(self._requests) - len(unfinished_runs)  # in all batches so far
         self._listener.begins(max(self._expected_runs, len(self._requests)), num_finished)
         runs_by_training: dict[tuple[str, int], list[SweptRun]] = {}
         for run in unfinished_runs:
@@ -270,6 +270,6 @@ def check_differ(requests: Sequence[SweptRun]) -> None:
         first_run = first_runs.setdefault(run.name, run)
         if first_run is not run:
             different_paths = [path for path in run.values if run.values[path] != first_run.values[path]]
-            path, *_ = different_paths or list(run.values)  # else two equal values of any field
+            path, *_ = different_paths or list(run.values)  # else any field: its values are equal
             two_values = [first_run.values[path], run.values[path]]
             raise SpecError(f"--grid {path}", two_values, "values that make a difference: these two are the same run")

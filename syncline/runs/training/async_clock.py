@@ -32,7 +32,7 @@ from syncline.specs import Training
 
 
 class SampledPace:
-    """Sampled durations of the workers' steps; the first T are those that synchronous workers would have.
+    """Sampled durations of the workers' steps; the first T are the same as for synchronous workers.
 
     Args:
         spec: spec of the training; it has T, the number of steps, and the jitter.
@@ -61,7 +61,7 @@ class SampledPace:
         """Return the seconds of a worker's step ``number``, counted from 0."""
         if self._constant_s is not None:
             return self._constant_s[worker]
-        if number >= len(self._durations_s):  # a longer sample begins with the same steps
+        if number >= len(self._durations_s):  # a longer sample repeats the steps so far
             self._sample(max(2 * len(self._durations_s), number + 1))
         return float(self._durations_s[number, worker])
 
@@ -121,7 +121,7 @@ def async_plan(
     network: Network,
     relative_durations: tuple[float, ...] | None = None,
 ) -> AsyncPlan:
-    """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
+    """Return the plan of an asynchronous method; all workers together make as many steps as if synchronous.
 
     Args:
         tensors: shapes of the model's parameters, which decide the size of updates and models.
@@ -165,7 +165,7 @@ class AsyncTrained:
     def time(self, network: Network, factors: Factors) -> Clock | None:
         """Return the clock on the training's network, and None on another, because events belong to one network.
 
-        Other factors than 1 on computing and communication need a new simulation.
+        Factors other than 1 need a new simulation.
         """
         if network.name != self.plan.network.name:
             return None
@@ -179,7 +179,7 @@ class AsyncTrained:
     def record(self) -> dict[str, Any]:
         """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker.
 
-        ``ages`` counts the updates of each age at their server, ``ages_above`` those at the global server.
+        ``ages`` counts updates by age at the workers' servers, ``ages_above`` at the global server.
         """
         updates, workers = self.result.columns(), self.plan.settings.workers
         ages, merge_ages = updates["age"], [merge.age for merge in self.result.merges]

@@ -76,7 +76,7 @@ def train_async(
     recorder = Recorder()
     seed_stream = SeedStream(stream, spec.seeds, recorder, ledger=None) if stream else None
     report = throttled(spec.steps, seed_stream.write_if_due if seed_stream else None, on_step)
-    server_task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)  # the rows of one worker
+    server_task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)  # the server has one model per seed
     step_s = undisturbed_step_s(spec, server_task.flops_per_step)
     plan = async_plan(
         spec, method, task_tensors(server_task), base_s=step_s, network=network,
@@ -183,7 +183,7 @@ class AsyncWorkers(EventObserver):
             self.teams.append(Team(workers, build(rows, problems[workers[0]]), len(spec.seeds)))
         self.team_of = {worker: team for team in self.teams for worker in team.workers}
 
-        # Servers: a single one with the model, or one for each group, with a copy of the model, below a global one.
+        # A single server has the model; or a global server has it, and a server for each group has a copy.
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         refuse_buffers(spec, self.server_task)
         params: list[Tensor] = list(self.server_task.params.values())
@@ -196,7 +196,7 @@ class AsyncWorkers(EventObserver):
             self.global_server = GlobalServer(asynchronous.hierarchy, params, self.models)
         self.lr_factors = lr_factors(spec)
         self.rules: Sequence[ServerRule]  # by server
-        self.optimizers: list[ScheduledOptimizer]  # each team's in methods with local steps, else the server's
+        self.optimizers: list[ScheduledOptimizer]  # by team in methods with local steps, else the server's alone
         if isinstance(method, DiLoCoSpec):
             self.inner_method = inner_of(method)
             self.rules = outer_rules(method, asynchronous, self.models)
@@ -212,8 +212,8 @@ class AsyncWorkers(EventObserver):
             self.start_models.append(self._snapshot(server) if self.has_local_steps else [])
         self.steps_since_update = [0] * spec.workers
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
-        self.num_local_steps = self.num_updates = 0  # of all workers
-        self.losses: list[Tensor] = []  # of local steps since the training's last step
+        self.num_local_steps = self.num_updates = 0  # summed over all workers
+        self.losses: list[Tensor] = []  # losses of local steps since the training's last step
 
     # Events, in their order.
 
@@ -233,11 +233,11 @@ class AsyncWorkers(EventObserver):
         self.losses.append(team.loss_of(worker))
         self.num_local_steps += 1
         self.steps_since_update[worker] += 1
-        if self.num_local_steps % self.spec.workers == 0:
+        if self.num_local_steps % self.spec.workers == 0:  # P local steps make a step of the training
             self._record_step()
 
     def arrive(self, worker: int, age: int) -> None:
-        """Queue a worker's update at its server, with weights by its age and its number of local steps.
+        """Queue a worker's update at its server, weighted by the update's age and number of local steps.
 
         The update stays unchanged in the worker's rows until the server's next version or the worker's next model.
         """
@@ -272,7 +272,7 @@ class AsyncWorkers(EventObserver):
         without rounding.
         """
         arrived = self.arrived[server]
-        is_single_update = len(arrived) < 2  # which needs no mean
+        is_single_update = len(arrived) < 2
         if is_single_update or not self.wire.exact_dtype:
             return False
         first = arrived[0]
@@ -304,7 +304,7 @@ class AsyncWorkers(EventObserver):
         """Send a worker its server's current model; the worker is idle until the model arrives."""
         server, team = self.server_of[worker], self.team_of[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
-            self._apply_arrived(server)  # before the model replaces the rows in which the worker's update is
+            self._apply_arrived(server)  # before the model overwrites the worker's update
         torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
         if self.has_local_steps:
             self.start_models[worker] = self._snapshot(server)
@@ -318,10 +318,10 @@ class AsyncWorkers(EventObserver):
         return snapshot
 
     def fail(self, worker: int) -> None:
-        """Reset a worker's optimizer, whose state a failing machine loses; the next model replaces the parameters."""
+        """Reset the optimizer of a worker whose machine failed; the next model replaces the parameters."""
         if self.has_local_steps:
             self.steps_since_update[worker] = 0
-            team = self.team_of[worker]  # it has no other worker, see `teams_of`
+            team = self.team_of[worker]  # with failures each worker is a team, see `teams_of`
             self.optimizers[self.teams.index(team)] = self._new_inner_optimizer(team)
 
     def _new_inner_optimizer(self, team: Team) -> ScheduledOptimizer:
@@ -337,7 +337,7 @@ class AsyncWorkers(EventObserver):
         self.global_server.send_update(server)
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Apply a local server's update, which has arrived, to the global model; its weight is the same at any age."""
+        """Apply a local server's arrived update to the global model, with the same weight at any age."""
         self.global_server.apply_update(server)
 
     def reply_up(self, server: int) -> None:
@@ -348,7 +348,7 @@ class AsyncWorkers(EventObserver):
         """Merge the global model that has arrived into a local server's model."""
         self._apply_arrived(server)  # earlier arrivals belong to the model before the merge
         self.global_server.merge(server)
-        self.snapshots[server] = None  # of a model that has changed
+        self.snapshots[server] = None  # the model has changed
 
     # Measurements.
 

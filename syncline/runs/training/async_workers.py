@@ -146,7 +146,7 @@ class LocalWorker:
                 start.copy_(tensor)
 
     def fail(self) -> None:
-        """Reset the optimizer, whose state a failing machine loses; the server's next model replaces the parameters."""
+        """Reset the optimizer after a machine failure; the server's next model replaces the parameters."""
         self.steps_since_update = 0
         self._reset_optimizer()
 
@@ -170,7 +170,7 @@ class Team:
         self.params: list[Tensor] = list(task.params.values())
         self._index_of_worker = {worker: index for index, worker in enumerate(workers)}
         self._comm = SimulatedCommunicator(len(workers), seeds)
-        self._losses: Tensor | None = None  # of all rows in the latest batch
+        self._losses: Tensor | None = None  # losses of the latest batch
         self._yet_to_step: set[int] = set()  # workers that have not made the step of the latest batch
 
     @property
@@ -203,7 +203,7 @@ class Team:
         return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._index_of_worker[worker]]
 
     def mean_update(self, start_model: list[Tensor] | None) -> list[Tensor]:
-        """Return the mean of the workers' updates, ``(S, *s)`` each, equal to the bit to that of an all-reduce.
+        """Return the mean of the workers' updates, ``(S, *s)`` each, with the bits of an all-reduce.
 
         Args:
             start_model: the model from which the workers' models are subtracted; None if an update is a gradient.
@@ -238,11 +238,11 @@ def teams_of(plan: AsyncPlan) -> Teams:
     result = plan.simulate()
     group_sizes = plan.settings.groups or (workers,)
     server_of_worker = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
-    teams: dict[tuple[int, bytes], list[int]] = {}  # by server, and times of all steps
+    teams: dict[tuple[int, bytes], list[int]] = {}  # by server and times of all steps
     for worker in range(workers):
         ends_s = result.step_end_s[result.step_worker == worker]
         makes_two_steps_at_once = not (np.diff(ends_s) > 0).all()
-        if makes_two_steps_at_once:  # then the order of events decides which one is with the team
+        if makes_two_steps_at_once:  # the order of events decides which step is the team's
             return single_workers(workers)
         teams.setdefault((server_of_worker[worker], ends_s.tobytes()), []).append(worker)
     return tuple(tuple(members) for members in teams.values())
@@ -272,7 +272,7 @@ def evaluate_model(task: Task) -> dict[str, Tensor]:
 def outer_rules(
     method: DiLoCoSpec, async_spec: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
 ) -> list[DelayedNesterov] | list[OuterServer]:
-    """Return for each server the rule that applies pseudo-gradients, the updates of local steps, to its model."""
+    """Return for each server the rule that applies the updates from local steps (pseudo-gradients) to its model."""
     lr, momentum = method.outer_lr, method.outer_momentum
     if async_spec.momentum == "delayed":
         buffer_size, activation = async_spec.buffer_size, async_spec.momentum_activation
@@ -297,9 +297,9 @@ class SingleServer:
         refuse_buffers(spec, task)
         self.wire = WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
-        # The workers then send models, which the server subtracts from its own.
+        # With this reference workers send models, and the server subtracts them from its own.
         self.receives_models = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
-        self.optimizer: ScheduledOptimizer | None = None  # of a server that receives gradients
+        self.optimizer: ScheduledOptimizer | None = None  # only if the server receives gradients
         self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
@@ -337,8 +337,8 @@ class SingleServer:
 class GlobalServer:
     """The global server above local servers: it applies their updates, and they merge its model into their models.
 
-        local update:   d = y - x, of the local model x, which was y after its last merge
-        global version: z <- delayed Nesterov(z, d), of the global model z
+        local update:   d = y - x, where x is the local model, and y the local model after its last merge
+        global version: z <- delayed Nesterov(z, d), where z is the global model
         merge:          x <- (1 - alpha) x + alpha z;  y <- x
 
     Args:
@@ -354,8 +354,8 @@ class GlobalServer:
         """Begin with equal models on all servers; nothing is in transfer."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
-        self.merged_models = [[x.clone() for x in model] for model in models]  # y of each local server
-        # Of each local server, what is in transfer between it and the global server: d, and z as it was sent.
+        self.merged_models = [[x.clone() for x in model] for model in models]  # y of each local server, see the class
+        # For each local server, d and z that are in transfer between it and the global server.
         self.sent_updates: list[list[Tensor]] = [[] for _ in models]
         self.sent_global_models: list[list[Tensor]] = [[] for _ in models]
 
@@ -366,7 +366,7 @@ class GlobalServer:
         ]
 
     def apply_update(self, server: int) -> None:
-        """Apply the update of a local server, which has arrived, to the global model."""
+        """Apply the arrived update of a local server to the global model."""
         self.rule.add_update(self.sent_updates[server], weight=1.0)
         self.rule.make_version()
 
@@ -377,7 +377,7 @@ class GlobalServer:
 
     @torch.no_grad()
     def merge(self, server: int) -> None:
-        """Merge the global model, which has arrived, into the local server's model."""
+        """Merge the arrived global model into the local server's model."""
         for x, y, z in zip(
             self.models[server], self.merged_models[server], self.sent_global_models[server], strict=True
         ):

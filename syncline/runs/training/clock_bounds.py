@@ -36,19 +36,19 @@ def clock_bounds(
         retimed_clock: Clock | None = clock
         if factors != AS_PREDICTED:
             retimed_clock = retime(factors)
-        assert retimed_clock is not None  # as there is a clock of the same training
+        assert retimed_clock is not None  # the training has a clock
         step_times_s.append(np.array(retimed_clock.step_time_s))
     return StepTimeVariants(*step_times_s), basis_text(computing.basis, communication.basis)
 
 
 def bounds_record(clock: Clock, variants: StepTimeVariants, basis: str) -> dict[str, Any]:
-    """Return the columns with the bounds of the seconds of a mean step and of all steps, and with their ``basis``.
+    """Return the columns with the bounds of the seconds of a mean step and of all steps, and their ``basis``.
 
     Nine of ten measured trainings are expected between the bounds.
 
     Args:
         clock: clock of the training with times as predicted.
-        variants: its mean step times at the bounds, see `clock_bounds`.
+        variants: the training's mean step times at the bounds, see `clock_bounds`.
         basis: text that says from which measurements the bounds come.
     """
     low_s, high_s = combined_bounds(np.array(clock.step_time_s), variants)

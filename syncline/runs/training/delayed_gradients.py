@@ -158,7 +158,7 @@ def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> 
     def stale_weights(parameter_index: int) -> Tensor:
         return delayed_task.stale[names[parameter_index]]
 
-    if training.remedy is not None and training.remedy.strength is not None:  # of the remedy ``compensation``
+    if training.remedy is not None and training.remedy.strength is not None:  # only ``compensation`` has one
         optimizer.reducer = DelayCompensation(stale_weights, training.remedy.strength, optimizer.reducer)
     return delayed_task, optimizer, training.learning_rate_scheduler(optimizer)
 
@@ -188,8 +188,8 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
         named_params = list(module.named_parameters())
         optimizers.append(stage_optimizer(training.method, task, named_params, stage=stage, delays=delays, seed=seed))
     schedulers = [training.learning_rate_scheduler(optimizer) for optimizer in optimizers]
-    targets: dict[int, Tensor] = {}  # by number of the batch, from its forward pass in stage 0 to its loss
-    snapshots: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of the stages that made them
+    targets: dict[int, Tensor] = {}  # by batch, until its loss is computed
+    snapshots: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of stages
     recorder, completed_updates = Recorder(), 0
 
     def evaluate_if_due(stage: int, updates: int) -> None:
@@ -207,7 +207,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
 
     def inputs(batch: int) -> Tensor:
         x, y = task.batch(batch)
-        targets[batch] = y[0]  # of the only row
+        targets[batch] = y[0]  # the only row
         return x[0]
 
     def loss(logits: Tensor, batch: int) -> Tensor:
@@ -284,7 +284,7 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
 
 
 def trains_by_events(spec: Training) -> bool:
-    """Return whether stages train in the order of simulated events, because the delay line needs stashed weights."""
+    """Return whether stages train in the order of simulated events, as needed if weights are not stashed."""
     return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
 

@@ -53,7 +53,7 @@ def compare_figures(
     are_timed_everywhere = all(len(curve.clock_s) == len(networks) for curve in curves)
     if are_timed_everywhere:
         networks_by_figure = {"loss_against_clock": networks}
-    else:  # some methods, as asynchronous ones, are trained for each network by itself
+    else:  # some methods have a training for each network
         networks_by_figure = {f"loss_against_clock_{name}": {name: network} for name, network in networks.items()}
     for figure_name, panels in networks_by_figure.items():
         timed_curves = [curve for curve in curves if panels.keys() <= curve.clock_s.keys()]
@@ -93,7 +93,7 @@ def _curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
 
 
 def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
-    """Draw, for asynchronous methods, the ages of updates, the updates of each worker, and their waits for others."""
+    """Draw the ages of asynchronous updates, the number of updates of each worker, and the workers' waits."""
     ages: dict[str, list[int]] = {}
     contributions: dict[str, list[int]] = {}
     waits_s: dict[str, np.ndarray] = {}
@@ -113,7 +113,7 @@ def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
     """Draw the distance to the optimum over the steps, for problems that trace it.
 
-    If the problem is one surface for all workers, the paths on its contours are drawn beside the distance.
+    If all workers share one surface, the paths on its contours are drawn beside the distance.
     """
     if not all("distance" in training.history.trace for training in trained):
         return

@@ -44,14 +44,14 @@ PROCESSES_PER_CORE = 64
 
 
 def check_processes(field: str, processes: int) -> None:
-    """Refuse more processes at once than this machine can start; ``field`` is the name of their number in the error."""
+    """Refuse more processes at once than this machine can start; the error names ``field``."""
     largest = PROCESSES_PER_CORE * (os.cpu_count() or 1)
     available_bytes = memory_bytes()
     if available_bytes is not None:
         largest = min(largest, int(available_bytes / PROCESS_BYTES))
     max_open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if max_open_files != resource.RLIM_INFINITY:  # each process has a file for its connection to every other
-        largest = min(largest, max_open_files // 2)  # the other half is for all else
+        largest = min(largest, max_open_files // 2)  # half of the files are for other uses
     if processes > largest:
         expected = f"at most {largest} processes on this machine, by its cores, memory and files"
         raise SpecError(field, processes, expected)
@@ -79,7 +79,7 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
     quick_bound_bytes = most_activation_bytes(spec, tensors)
     for method in methods:
         needed = needed_bytes(spec, method, tensors, activation_bytes=quick_bound_bytes, on_gpu=on_gpu)
-        if needed.total > available_bytes:  # by the bound, which is too high: the exact number takes a second
+        if needed.total > available_bytes:  # the bound is too high, but the exact number takes a second
             activation_bytes = step_activation_bytes(spec, tensors)
             needed = needed_bytes(spec, method, tensors, activation_bytes=activation_bytes, on_gpu=on_gpu)
         if needed.total > available_bytes:
@@ -95,7 +95,7 @@ def _memory_error(
 ) -> SpecError:
     """Return the error of a training that needs more memory than there is."""
     copies = spec.workers * len(spec.seeds)
-    # The error names the field of which a smaller value saves most memory.
+    # The error names the field whose reduction saves most memory.
     if needed.batches > needed.models:
         field, value = "problem.batch_size", spec.problem.batch_size
     elif copies == 1:
@@ -116,8 +116,7 @@ class NeededBytes(NamedTuple):
 
     Attributes:
         models: parameters, gradients and states of the method, of all copies.
-        batches: the data of a step, and the part of a pass's activations that is larger than the gradients that take
-            their place.
+        batches: the data of a step, and a pass's activations minus the gradients that later take their memory.
     """
 
     models: float
@@ -135,9 +134,9 @@ def needed_bytes(
     """Return the fewest bytes that a training needs at once; each worker has a copy of the model for each seed.
 
     A pass has the activations of a single copy, because a loop computes one copy after another, and because batched
-    passes are halved if memory is short. With ``execution: graph`` it has those of all copies, and the graph keeps
-    memory of its own; what a compiled pass stores is the compiler's choice, and not counted. Parameters, states and
-    gradients that are equal on all workers are stored once; the parameters of all workers exist before the first step.
+    passes are halved if memory is short. With ``execution: graph`` it has those of all copies, in memory that the graph
+    keeps. Activations of compiled passes are not counted. Parameters, states and gradients that are equal on all
+    workers are stored once; the parameters of all workers exist before the first step.
 
     Args:
         tensors: shapes of one worker's parameters.
@@ -182,10 +181,10 @@ def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorS
 
 
 def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
-    """Return a bound above the bytes that the forward pass of one copy stores, for any model, in no time.
+    """Return a quick upper bound of the bytes that the forward pass of one copy stores.
 
-    A GPT with experts stores as much as the inputs and outputs of all matrices, a GPT without experts 1.1 times as
-    much. The bound is three times that. `step_activation_bytes` is exact, and takes a second to import a compiler.
+    The bound is three times the bytes of the inputs and outputs of all matrices; GPTs store 1 to 1.1 times those bytes.
+    `step_activation_bytes` is exact, and takes a second to import a compiler.
     """
     tokens = getattr(spec.problem, "batch_size", 0) * getattr(spec.problem, "context", 1)
     inputs_and_outputs = sum(sum(tensor.shape) for tensor in tensors if len(tensor.shape) == 2)
@@ -195,7 +194,7 @@ def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
 def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     """Return the fewest bytes that the forward pass of one copy stores; 0 for a user's module and for a landscape.
 
-    The bytes are also 0 if torch's compiler chooses what is stored, and in a pipeline, which stores a micro-batch.
+    The bytes are also 0 for compiled passes, whose activations the compiler chooses, and for pipelines.
     """
     problem = spec.problem
     is_users_module = hasattr(problem, "train_set")
@@ -206,7 +205,7 @@ def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     from syncline.problems.row_passes import activation_bytes  # only here: torch is slow to load
 
     module, dtype = problem.module(), getattr(torch, spec.dtype if spec.autocast == "none" else spec.autocast)
-    if hasattr(problem, "context"):  # of text, whose embedding stores indices alone
+    if hasattr(problem, "context"):  # the embedding of a text stores indices alone
         input_shape = problem.batch_size, problem.context, problem.width
         return activation_bytes(module, module.after_embedding, input_shape, dtype)
     return activation_bytes(module, module, (problem.batch_size, _input_size(tensors)), dtype)
@@ -232,12 +231,12 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
     if is_users_module:
         return 0.0
     batch_size = getattr(problem, "batch_size", 0)
-    inputs_per_sample = getattr(problem, "context", None) or _input_size(tensors)  # tokens, else numbers
+    inputs_per_sample = getattr(problem, "context", None) or _input_size(tensors)  # tokens of a text, else features
     return float(batch_size) * (8 + 4 * inputs_per_sample)
 
 
 def _input_size(tensors: list[TensorShape]) -> int:
-    """Return the number of inputs of a model, which are those of its first matrix; 0 without a matrix."""
+    """Return the number of inputs of a model's first matrix; 0 without a matrix."""
     for tensor in tensors:
         if len(tensor.shape) == 2:
             return tensor.shape[1]
@@ -276,11 +275,11 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         return
     step_s = spec.compute.seconds or 0.0
     if asynchronous_of(method) is not None:  # the other workers do not wait for an absent worker
-        # Any failure that stops a worker counts, also of a part that it shares with others.
+        # Failures of a shared node or site stop the worker, too.
         worker_mtbf_s = group_mtbf_s(failures.failure_rates(), workers=1)
         event = f"a worker of {method.name} fails every {format_seconds(worker_mtbf_s)}"
         _check_rate(failures.restart_time + step_s, worker_mtbf_s, event)
-        # Later losses of all workers end the simulation with an error.
+        # Only outages at the start: the simulation reports later losses of all workers.
         _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
@@ -289,10 +288,10 @@ def check_progress(spec: Training, method: MethodBase) -> None:
     else:  # all workers return to the last checkpoint: a restart, loading, and the steps up to a new checkpoint
         checkpoint, min_workers = failures.checkpoint, spec.workers
         load_s = checkpoint.restore_time
-        if load_s is None:  # as long as writing, if the spec states that
+        if load_s is None:  # by default as long as writing
             load_s = checkpoint.write_time or 0.0
         work_s = step_s
-        if step_s and isinstance(checkpoint.interval, float):  # in seconds, and not the word "best" or "never"
+        if step_s and isinstance(checkpoint.interval, float):  # else "best" or "never"
             work_s = max(step_s, checkpoint.interval)
         needed_s = failures.restart_time + load_s + work_s
     mtbf_s = failures.mtbf_s(spec.workers)

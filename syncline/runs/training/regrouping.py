@@ -42,7 +42,7 @@ class GroupHistory:
             the repetition counts.
         step_end_s: end of each step in seconds, ``(T,)``.
         joined: by step, the workers that join before it and copy the state of the others.
-        costs: number and seconds of what the failures cost.
+        costs: costs of the failures.
     """
 
     present: Present
@@ -53,7 +53,7 @@ class GroupHistory:
 
 @dataclass(frozen=True)
 class ReformedGroup:
-    """A synchronous training whose workers form a new group at each failure, before its simulation.
+    """The settings of a synchronous training whose workers form a new group at each failure.
 
     Args:
         spec: spec of the training, with its failures.
@@ -108,7 +108,7 @@ class ReformedGroup:
             history.joined[first] = joined
             history.present[first:stop] = present
             for step in range(first, stop):
-                passed_s = times.end_s(step + 1) - times.next_start_s(first)  # with the checkpoints between the steps
+                passed_s = times.end_s(step + 1) - times.next_start_s(first)  # includes checkpoints
                 history.step_end_s[step] = start_s + passed_s
 
         history.costs = ElasticTraining(
@@ -121,13 +121,13 @@ class ReformedGroup:
         return history
 
     def _constant_group_clock(self, present: Present, factors: Factors) -> Clock:
-        """Return the clock of a training in which the workers of a mask, ``(P,)``, make all steps."""
+        """Return the clock of a training in which the ``present`` workers, a mask ``(P,)``, make all steps."""
         spec, members = self.spec, tuple(np.flatnonzero(present).tolist())
         calls: list[Call] = []
         if len(members) > 1:
             calls = calls_of(self.method.exchanges(list(self.tensors), len(members)), spec.steps, members)
         has_plain_payloads = getattr(self.method, "wire", None) in (None, "dense")  # no wire format compresses them
-        if has_plain_payloads:  # they travel in the training's dtype, as in its ledger, and not in fp32
+        if has_plain_payloads:  # they travel in the training's dtype, not in fp32
             width_ratio = BYTES[spec.dtype] / FP32_BYTES
             calls = [call._replace(payload_bytes=width_ratio * call.payload_bytes) for call in calls]
         return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
@@ -158,13 +158,12 @@ class TrainedGroup:
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
         """Return the clock of the first ``steps`` steps on the training's network, and None on another.
 
-        Factors other than 1 on computing and communication need a new simulation, in which failures interrupt other
-        steps.
+        Factors other than 1 need a new simulation, because failures then interrupt other steps.
         """
         if network.name != self.group.network.name:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.simulate(factors)
-        # The calls are those of the training, so they go with the workers that were present in the training.
+        # The calls and the present workers are those of the training.
         clock_without_failures = self.group.clock_of(calls, factors, self.history.present[:steps])
         keep_steps = self.group.spec.timeline_steps
         return delayed_clock(clock_without_failures, history.step_end_s[:steps], history.costs, keep_steps)

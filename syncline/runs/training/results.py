@@ -142,7 +142,7 @@ def write_curves(
     Args:
         trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
-        networks: networks by name, or in their place their labels in a figure.
+        networks: networks, or their labels in a figure, by name.
         target: the loss for which times to reach it are reported; None without one.
         bounds: bounds of each method's times on each network, if they are known.
     """
@@ -170,7 +170,7 @@ def _steps_between_rows(trained: Iterable[Trained], num_networks: int) -> int:
 
 def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
     """Yield the parts of ``curves.parquet``, sorted by network, then method, then seed, with every n-th step."""
-    metrics: list[str] = []  # columns of evaluations other than the loss, then of traces
+    metrics: list[str] = []  # evaluations other than the loss, then traces
     for training in trained:
         metrics += [name for name in training.history.evaluation if name != "loss"]
         for name, values in training.history.trace.items():
@@ -188,7 +188,7 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             seeds = history.seeds[first_index : first_index + seeds_at_a_time]
             num_seeds = len(seeds)
             seed_indices = np.arange(first_index, first_index + num_seeds)
-            text_indices = np.zeros(num_seeds * len(steps), dtype=np.int32)  # of a dictionary with a single text
+            text_indices = np.zeros(num_seeds * len(steps), dtype=np.int32)  # the dictionary has a single text
             columns: dict[str, pa.Array] = {
                 "method": pa.DictionaryArray.from_arrays(text_indices, [training.method]),
                 "network": pa.DictionaryArray.from_arrays(text_indices, [network]),
@@ -220,19 +220,19 @@ def bytes_sent(trained: Trained) -> np.ndarray:
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
     are_all_equal = len({call.group for call in calls}) <= 1
-    if not are_all_equal:  # workers in groups, or some are absent
+    if not are_all_equal:  # workers form groups, or some are absent
         members_by_step: dict[int, set[int]] = {}
         for call in calls:
             if call.group:
                 members_by_step.setdefault(call.step, set()).update(call.group)
         for index, call in enumerate(calls):
-            if call.group:  # only its members send; a call without a group is one of all workers
+            if call.group:  # only members send; without a group all workers do
                 payloads[index] *= len(call.group) / len(members_by_step[call.step])
     return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
 
 def _metric_column(history: History, name: str, steps: np.ndarray, seed_indices: np.ndarray) -> pa.Array:
-    """Return a column of ``curves.parquet``: a trace or one of its components, or else an evaluation.
+    """Return a column of ``curves.parquet``: a trace (values of each step), one of its components, or an evaluation.
 
     A trace begins with the evaluation before the first step, if there is an evaluation of the same name.
 
@@ -261,7 +261,7 @@ def _trace_column(
         steps: numbers of the stored steps, the first of which is 0, before the first step.
         seed_indices: indices of the stored seeds.
         evaluation: evaluations of the same quantity, ``(E, S)``; the first is that of step 0, which is null without
-            evaluations.
+            any.
     """
     value_before = np.full((1, values.shape[1]), np.nan)
     if evaluation is not None and len(evaluation):

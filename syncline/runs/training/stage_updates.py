@@ -29,8 +29,8 @@ class UpdateTimes:
 
     Args:
         update_s: seconds between two updates in steady state.
-        first_s: seconds until the first update, if the steady state began at once; the first few updates can end
-            earlier than these times.
+        first_s: seconds until the first update, extrapolated from the steady state; the first few updates can end
+            earlier.
     """
 
     update_s: float
@@ -48,7 +48,7 @@ class StageWork:
 
     Args:
         forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times as long.
-        activation_bytes: bytes of a batch from one stage to the next, and of its gradient back.
+        activation_bytes: bytes of a batch's activations between two stages; their gradient has as many.
         update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
 
@@ -154,8 +154,8 @@ class TrainedStages:
     def time(self, network: Network, factors: Factors = AS_PREDICTED) -> Clock:
         """Return the clock on a network, with computing and communication times multiplied by factors.
 
-        The time in which a stage does not compute counts as communication, also if it waits for another stage. Seconds
-        and bytes per worker are means over the stages.
+        All time in which a stage does not compute counts as communication. Seconds and bytes per worker are means over
+        the stages.
         """
         work, slowdown = self.work, float(factors.computing)
         if factors != AS_PREDICTED:

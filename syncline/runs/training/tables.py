@@ -72,7 +72,7 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
     """
 
     def arrow_array(column: Words | NDArray[Any]) -> pa.Array:
-        if isinstance(column, Words):  # texts as codes; the file has each row's text
+        if isinstance(column, Words):  # codes of texts; the file has the texts
             return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
         return pa.array(column)
 
@@ -135,10 +135,10 @@ def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: 
 
     Args:
         timelines: method, network and timeline of each.
-        workers: number of workers of each timeline, behind which are servers; None if all participants are workers.
+        workers: number of workers of each timeline; further participants are servers. None if all are workers.
     """
     events: list[dict[str, Any]] = []
-    first_pid = 0  # Chrome's process of the timeline's first participant
+    first_pid = 0  # process id of the timeline's first participant
     for method, network, timeline in timelines:
         names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
         for event in chrome_trace(timeline, names)["traceEvents"]:

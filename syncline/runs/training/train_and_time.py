@@ -67,15 +67,15 @@ def train_method(
             ``KeyboardInterrupt`` to stop the training, which then returns its results.
         stream: files for the results of the running training.
         network: network that decides the order of events, if the training depends on it; the spec's by default.
-        recorder: recorder of a training of synchronous workers, for an ``on_step`` that reads evaluations. With a
-            method that trains one seed at a time it needs a single seed.
+        recorder: recorder of a synchronous training, for an ``on_step`` that reads evaluations. A method that trains
+            one seed at a time then needs a spec with one seed.
 
     Raises:
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
     """
     method = method.in_precision(spec.number_format)
     check_training(spec, method)
-    torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
+    torch.set_num_threads(spec.threads)  # the bits of sums depend on it
     start_s = time.perf_counter()
     network = network or getattr(spec, "network", None)
     if asynchronous_of(method) is not None:
@@ -95,7 +95,7 @@ def train_method(
         if trained_seeds and trained_seed.history.interrupted:
             break  # an incomplete seed is dropped, because the clock needs complete ones
         trained_seeds.append(trained_seed)
-    # The calls of the first seed represent all, although each seed triggers by itself.
+    # The calls of the first seed represent all, although a trigger fires at other steps in each seed.
     first_seed = trained_seeds[0]
     history = History.concatenate([trained_seed.history for trained_seed in trained_seeds])
     stages = None if first_seed.stages is None else replace(first_seed.stages, steps=history.steps)
@@ -116,7 +116,7 @@ def _train_seeds(
 
     Args:
         seeds: the seeds that train side by side.
-        start_s: time at which the training of the method began, of ``time.perf_counter``.
+        start_s: start of the method's training by ``time.perf_counter``.
     """
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), **spec.arithmetic)
@@ -132,7 +132,7 @@ def _train_seeds(
             return _clock_without_failures(spec, method, calls, work, network, factors, no_readbacks, present)
 
         reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
-        # The failures are simulated before the math, and decide which workers take part in it.
+        # The simulated failures decide which workers take part in the math.
         group = TrainedGroup(reformed, reformed.simulate())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
@@ -170,7 +170,7 @@ def where_trained(spec: Training) -> dict[str, str]:
 
 
 def jobs_of(spec: Training) -> int | None:
-    """Return the default number of parallel trainings: 1 on a GPU, which all would share; else None, one per core."""
+    """Return the default number of parallel trainings: 1 on a GPU, which all share, else None (one per core)."""
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
@@ -182,7 +182,7 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
 
     Args:
         trained: results of the training, with its collectives.
-        network: the network, which need not be that of the training.
+        network: the network, which may differ from that of the training.
         factors: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
@@ -194,7 +194,7 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
         return trained.stages.time(network, factors)
     if trained.group is not None:
         return trained.group.time(trained.calls(), steps, network, factors)
-    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ())  # of a comparison
+    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ())  # only a comparison has several
     if not methods:
         methods = (spec.method,)  # type: ignore[attr-defined]
     (method,) = [candidate for candidate in methods if candidate.name == trained.method]
@@ -281,7 +281,7 @@ def _clock_without_failures(
     elements = [tensor.elements for tensor in work.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_number(spec.number_format))
     encode_bandwidth = spec.compute.encode_bandwidth
-    # Of the completed steps alone, because an interrupted run may have planned a billion. Their jitter is the same.
+    # Only completed steps are sampled, because an interrupted run may have planned a billion.
     compute_s = spec.step_times(slowdown * undisturbed_step_s(spec, work.flops), steps=len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
@@ -304,7 +304,7 @@ def faulty_clock(
     present: np.ndarray | None = None,
     **options: Any,
 ) -> Clock:
-    """Return the clock of collectives with the slow links, late messages and absences that a spec declares.
+    """Return the clock of a training with the slow links, late messages and absences of its spec.
 
     Args:
         spec: spec of the training, whose first seed draws the faults.
@@ -322,11 +322,11 @@ def faulty_clock(
         present = membership.table(steps)
     if present is None or present.all():
         return clock(calls, compute_s, faulty_network, workers, steps, delay=delay, **options)
-    # The steps are timed in phases, in each of which the same workers are present.
+    # Each phase, in which the same workers are present, is timed by itself.
     return phased_clock(present, calls, compute_s, faulty_network, delay=delay, **options)
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
-    """Return the seconds of each worker's optimizer update in a step, ``(P,)``, in addition to its gradients."""
+    """Return the seconds that the optimizer's update adds to each worker's step, ``(P,)``."""
     step_s = undisturbed_step_s(spec, flops)
     return spec.persistent_slowdowns * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)

@@ -154,8 +154,7 @@ def depends_on_clock(spec: Training, method: MethodBase) -> bool:
 def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[[int], None]:
     """Return a function that calls each callback with the completed steps, at most every `SECONDS_BETWEEN_REPORTS`.
 
-    It calls them at the last step, too. Reports therefore cost a fast training nothing. A callback that may raise an
-    error to end the training comes last, so that the others are called before.
+    It also calls them at the last step. A callback that may raise an error to end the training must come last.
     """
     reported_at_s = 0.0
 
@@ -227,7 +226,7 @@ def measured_step_s(spec: Training) -> float:
 
 
 def with_measured_step(spec: AnyTraining) -> tuple[AnyTraining, float | None]:
-    """Return a spec with measured seconds of a step, and the seconds; without ``compute.measure`` itself and None."""
+    """Return a spec with measured seconds of a step, and the seconds; the same spec and None if it measures nothing."""
     if not spec.compute.measure:
         return spec, None
     step_s = measured_step_s(spec)

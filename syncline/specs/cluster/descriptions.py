@@ -81,7 +81,7 @@ def _parse_regions(value: Any, path: str) -> dict[str, int]:
 
 
 class RegionsDescription(NetworkDescription):
-    """A network of a cloud's regions: the workers of each by its name, optionally a ``lan`` inside and ``hivemind``."""
+    """A network of a cloud's regions: workers by region, optionally a ``lan`` inside and the costs of ``hivemind``."""
 
     needs = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
@@ -110,7 +110,7 @@ def _parse_edge(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)
-    link = parse_network_link(edge.link(path), path)  # without what holds for networks of one link only
+    link = parse_network_link(edge.link(path), path)  # without slow start
     return Edge(edge.source, edge.to, link, edge.directed)
 
 
@@ -198,7 +198,7 @@ def described_network(mapping: Mapping[str, Any], path: str) -> Network:
 def _changed_preset(mapping: Mapping[str, Any], path: str) -> Network | None:
     """Return the preset that a mapping names, with the mapping's other fields.
 
-    The result is None without a preset, and if the fields are those of a link, which `LinkDescription` changes.
+    The result is None without a preset, or if the fields are those of a link: `LinkDescription` changes them.
     """
     preset = mapping.get("preset")
     if not isinstance(preset, str) or preset.lower() not in BY_NAME:

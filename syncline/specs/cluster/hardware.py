@@ -40,7 +40,7 @@ class HardwareDescription(Description):
     """A machine: ``peak_flops`` and ``mfu``, and optionally the other fields of a ``Hardware``.
 
     ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows. ``bounds``:
-    the errors of the calibration that wrote the file.
+    errors of predictions, from a calibration.
     """
 
     needs = f"a number: {FIELD_EXAMPLES['hardware']}"
@@ -89,11 +89,11 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     """Return the hardware that a user describes; ``path`` names the field in error lines.
 
     Args:
-        value: a preset's name, or what an installed package or this process registers as one; a mapping (or its text
-            in YAML, in braces) of a ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required, or of a
-            ``preset`` and the fields that differ, see `ChangedHardware`; the path of a ``.yaml`` file that holds one,
-            or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
-            module:name, ...}``, which is called with the other keys; or a ``Hardware``.
+        value: the name of a preset or of registered hardware; a mapping, or its YAML text in braces, of the fields of a
+            ``Hardware`` (``peak_flops`` and ``mfu`` are required), or of a ``preset`` and the fields that differ, see
+            `ChangedHardware`; the path of a ``.yaml`` file with such fields, or with a section ``hardware``;
+            ``module:name`` of any of these; ``{kind: python, target: module:name, ...}``, which calls ``target`` with
+            the other keys; or a ``Hardware``.
 
     >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
     8589934592.0
@@ -113,18 +113,18 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
 
 
 def _hardware_of_reference(reference: str | dict[str, Any], target: Any, path: str) -> Hardware:
-    """Return the hardware, or that of the fields, that a reference such as ``module:NAME`` refers to."""
+    """Return the hardware that a reference such as ``module:NAME`` leads to, directly or by its fields."""
     if not isinstance(target, Hardware | Mapping):
         raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(target).__name__}")
     return hardware(target, path)
 
 
 def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
-    """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
+    """Return the preset's name or the fields from which ``hardware`` builds the same hardware again."""
     if HARDWARE.get(machine.name) == machine:
         return machine.name
     values = {field.name: getattr(machine, field.name) for field in fields(machine)}
-    if machine.kernels is not None:  # kernels have no fields in a spec: a preset with the same ones stands for them
+    if machine.kernels is not None:  # a spec has no fields for kernels: a preset with equal kernels stands for them
         choices: list[dict[str, Any]] = []
         for preset in HARDWARE.values():
             if preset.kernels == machine.kernels:

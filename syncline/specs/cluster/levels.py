@@ -24,8 +24,8 @@ _EXAMPLE = "{units: 8, link: nvlink4}"
 class LevelDescription(Description):
     """A level: ``units`` of the level below, and the ``link`` that connects them; see `Level`.
 
-    If a level has a ``preset`` of several links in place of a link, it stands for all levels of the preset; the other
-    fields replace those of the preset's outermost level.
+    A ``preset`` in place of a link stands for all levels of the preset; other fields replace those of its outermost
+    level.
     """
 
     needs = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
@@ -40,7 +40,7 @@ class LevelDescription(Description):
     name: Name = ""
 
     def levels(self, path: str) -> tuple[Level, ...]:
-        """Return the level, or all levels of the preset, from the inside out."""
+        """Return the level, or the levels of its ``preset`` from the inside out."""
         if self.preset is None:
             if self.link is None:
                 raise SpecError(f"{path}.link", None, self.needs)

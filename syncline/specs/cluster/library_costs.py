@@ -42,7 +42,7 @@ class CostsDescription(Description):
                 set_values[attribute] = field_value
         try:
             return cls.makes(**set_values)
-        except SpecError as error:  # it names an attribute of the costs, and users know the field
+        except SpecError as error:  # it names an attribute, but users know the field
             _, _, wrong_attribute = error.path.rpartition(".")
             field_names = {attribute: field for field, attribute in cls.attributes.items()}
             field_path = f"{path}.{field_names.get(wrong_attribute, wrong_attribute)}"
@@ -69,7 +69,7 @@ class TcpDescription(CostsDescription):
     ``window``: bytes in flight of one connection. ``connections``: number of parallel connections. ``slow_start``:
     whether windows begin small after idling. ``loss``: share of lost packets. ``mss``: maximum segment size, the
     payload of a segment in bytes. ``max_flow_rate``: largest rate of one connection in the network. ``queue``: bytes of
-    the queue before the line, as of a token bucket, if it is so short that windows overflow it.
+    the queue before the line, if windows overflow it (a token bucket's, for example).
 
     >>> TcpDescription.parse({"window": "1 MiB", "connections": 4}) == Tcp(window_bytes=1048576.0, connections=4)
     True
@@ -94,8 +94,8 @@ class TcpDescription(CostsDescription):
 class NcclDescription(CostsDescription):
     """Costs of NCCL: ``buffer_size`` of a channel, ``channels``, ``slices`` of a ring's piece, ``call_overhead``.
 
-    ``ring_latencies``, ``chain_latencies``: latencies of the link that a call takes besides its messages. ``stored``:
-    the part of a ring's piece that a worker receives before it forwards the piece.
+    ``ring_latencies``, ``chain_latencies``: number of link latencies that a call adds to its messages. ``stored``: the
+    part of a ring's piece that a worker receives before it forwards the piece.
 
     >>> NcclDescription.parse({"channels": 4, "call_overhead": "20 us"}) == NcclCosts(channels=4, call_s=2e-05)
     True
@@ -118,7 +118,7 @@ class NcclDescription(CostsDescription):
 
     @model_validator(mode="after")
     def _check_stored_part(self) -> Self:
-        """Refuse a part that a worker stores before it forwards, below a slice or above the whole piece."""
+        """Refuse a ``stored`` part that is smaller than a slice or larger than the whole piece."""
         slices = self.slices or NcclCosts.slices
         if self.stored is not None and not 1 / slices <= self.stored <= 1:
             raise refusal("stored", self.stored, f"a part from {1 / slices:g} (1 / slices) to 1")
@@ -174,9 +174,9 @@ def _times_by_workers(times: Mapping[Any, Any], path: str) -> tuple[tuple[int, f
 
 
 def _parse_call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
-    """Return the seconds that gloo's software takes per call, as pairs of a number of workers and seconds.
+    """Return the seconds of gloo's software per call, as pairs (number of workers, seconds).
 
-    A collective with times of its own is a pair of its name and such pairs.
+    A collective with its own times is a pair of its name and such pairs.
     """
     pairs: list[tuple[Any, Any]] = []
     times = _mapping_of_times(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers")
@@ -206,8 +206,8 @@ class GlooDescription(Description):
     """The costs of gloo's software.
 
     ``message_overhead``: time per message. ``call_overhead``: times per call by number of workers, or by collective and
-    number of workers. ``byte_overhead``: times per byte by collective. ``latency_part``: part of the latency by which
-    messages wait longer. ``connection``: the TCP connection to each peer, see `TcpDescription`.
+    number of workers. ``byte_overhead``: times per byte by collective. ``latency_part``: share of the latency that each
+    message waits in addition. ``connection``: the TCP connection to each peer, see `TcpDescription`.
     """
 
     needs = f"fields, as in {GLOO_EXAMPLE}"
@@ -237,8 +237,8 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, GlooDescription.needs)
     description = GlooDescription.read(value, path)
-    times_of_any_collective: list[Any] = []  # pairs of a number of workers and seconds
-    times_by_collective: list[Any] = []  # pairs of a collective and such pairs
+    times_of_any_collective: list[Any] = []  # (number of workers, seconds)
+    times_by_collective: list[Any] = []  # (collective, such pairs)
     for workers_or_collective, time_or_times in dict(description.call_overhead).items():
         if isinstance(workers_or_collective, str):
             times_by_collective.append((workers_or_collective, tuple(sorted(time_or_times))))  # type: ignore[arg-type]

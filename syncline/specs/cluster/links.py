@@ -49,10 +49,9 @@ class LinkDescription(Description):
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
     that are lost and retransmitted. ``streams``: number of TCP connections whose windows the losses halve; it needs
     ``loss``. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
-    ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
-    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth.
-    ``sharp``: whether the network's switches sum tensors. ``bounds``: the errors of the calibration that wrote the
-    file.
+    ``measured``: GPU whose measured all-reduces inside a node hold on this link. ``nvlink``: generation of NVLink,
+    whose constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth.
+    ``sharp``: whether the network's switches sum tensors. ``bounds``: errors of predictions, from a calibration.
     """
 
     needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -78,7 +77,7 @@ class LinkDescription(Description):
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
-        """Return the link; a site's ``uplink`` takes half of a preset's latency, which is from site to site."""
+        """Return the link; a site's ``uplink`` takes half of a preset's latency from site to site."""
         if self.preset is None:
             for name in ("latency", "bandwidth"):
                 if getattr(self, name) is None:
@@ -106,7 +105,7 @@ class LinkDescription(Description):
             return self._with_tcp_windows(link, path, round_trip_latencies)
 
     def _with_losses(self, link: Link, path: str, round_trip_latencies: int) -> Link:
-        """Return the link with its bandwidth reduced by losses; the time of a round trip is given in its latencies."""
+        """Return the link with its bandwidth reduced by losses; a round trip takes so many latencies."""
         if self.loss is None:
             if self.streams is not None:
                 raise SpecError(f"{path}.streams", self.streams, "loss as well, which bounds the rate of a stream")
@@ -120,7 +119,7 @@ class LinkDescription(Description):
     def _with_tcp_windows(self, link: Link, path: str, round_trip_latencies: int) -> Link:
         """Return the link with its bandwidth limited by TCP windows, if the description has ``tcp``.
 
-        ``round_trip_latencies`` is the time of a round trip in latencies of the link.
+        A round trip takes ``round_trip_latencies`` latencies of the link.
         """
         if not isinstance(self.tcp, Tcp):  # None
             return link
@@ -128,9 +127,9 @@ class LinkDescription(Description):
             raise SpecError(f"{path}.loss", self.loss, "none with tcp, which has its own: {loss: 0.001}")
         sent_once_share = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
         link = replace(link, efficiency=link.efficiency * sent_once_share)
-        # The windows' own limit is that on a line of infinite bandwidth.
+        # On a line of infinite bandwidth the windows alone limit the rate.
         goodput_bytes_per_s = self.tcp.rate_bytes_per_s(np.inf, round_trip_latencies * link.latency_s)
-        # The clock counts slow start; losses and the queue are in the link's bandwidth already.
+        # The clock adds slow start; the bandwidth already includes losses and the queue.
         slow_start = replace(self.tcp, loss=0.0, queue_bytes=np.inf) if self.tcp.slow_start else None
         return replace(_limited_link(link, goodput_bytes_per_s), tcp=slow_start)
 
@@ -164,7 +163,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
 def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return a link that is a part of a network, as a user describes it."""
     link = parse_link(value, path, uplink)
-    # Its bandwidth is limited by TCP windows; slow start is modelled for networks of one link only.
+    # TCP windows already limit its bandwidth; slow start is modelled only for networks of one link.
     return link if link.tcp is None else replace(link, tcp=None)
 
 
@@ -216,7 +215,7 @@ def _limited_link(link: Link, goodput_bytes_per_s: Any) -> Link:
 
 
 def _parallel_links(link: Link, rails: int) -> Link:
-    """Return the link that a number of equal links in parallel make together, over which each message is spread."""
+    """Return one link for ``rails`` equal links in parallel, over which each message is spread."""
     upload = None if link.upload_bytes_per_s is None else rails * link.upload_bytes_per_s
     measured = link.measured if rails == 1 else None
     bandwidth = rails * link.bandwidth_bytes_per_s
@@ -246,7 +245,7 @@ class NetworkDescription(Description):
 
     @classmethod
     def fields_of(cls, network: Any) -> dict[str, Any]:
-        """Return the fields that describe a network of this class, without its name and what is None by default."""
+        """Return the fields that describe a network, without its name and without fields that are None by default."""
         spec_fields = {}
         for name, field in cls.model_fields.items():
             value = getattr(network, cls.attributes.get(name, name))

@@ -119,7 +119,7 @@ def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
 
 
 def _table_validator(parse_number: Callable[[Any, str], float]) -> Any:
-    """Return a validator of a list of rows of numbers, from place to place, in which an entry may be None.
+    """Return a validator of a table of numbers from place to place; an entry may be None.
 
     `MatrixDescription` checks that the table is square.
     """
@@ -137,15 +137,15 @@ def _table_validator(parse_number: Callable[[Any, str], float]) -> Any:
 
 
 class MatrixDescription(NetworkDescription):
-    """A network of places, with a line from each to each other; see `syncline.costmodel.network.matrix.Matrix`.
+    """A network of places with a line between any two; see `syncline.costmodel.network.matrix.Matrix`.
 
     ``places``: the workers of each place by its name, or a list of names with one worker each. ``ranks``: the place of
     each worker by name, in the order of the ranks; by default the places in their order. The lines: ``bandwidth`` and
     ``latency`` (or ``rtt``) as matrices in the order of the places, or ``lines``: rows with ``from``, ``to`` and the
-    fields of a link, or a CSV file of such rows; a line holds for both directions unless the other one has its own.
-    ``inside``: the line inside places that have none. ``per``: owner of a rate. ``host`` and ``uplink``: what a
-    worker's card and a place carry. ``tcp``: connections over each line. ``gloo``, ``nccl``, ``hivemind``: costs of the
-    library that averages. ``bounds``: the errors of the calibration that wrote the file.
+    fields of a link, or a CSV file of such rows; a line holds for both directions unless the other direction has its
+    own. ``inside``: line inside a place without its own. ``per``: whose messages share a line's rate. ``host``: link of
+    a worker's network card. ``uplink``: link of a place. ``tcp``: connections over each line. ``gloo``, ``nccl``,
+    ``hivemind``: costs of the library that averages. ``bounds``: errors of predictions, from a calibration.
     """
 
     makes = Matrix
@@ -181,7 +181,7 @@ class MatrixDescription(NetworkDescription):
                 if (source, target) not in lines:
                     raise SpecError(f"network.lines.{source}.{target}", None, "a line, in either direction")
         rows = tuple(tuple(lines[source, target] for target in names) for source in names)
-        library_costs: dict[str, Any] = {}  # of all lines
+        library_costs: dict[str, Any] = {}  # equal on all lines
         if self.gloo:
             library_costs["gloo"] = self.gloo
         if self.nccl:
@@ -260,8 +260,8 @@ class MatrixDescription(NetworkDescription):
     def _line(self, row: Mapping[str, Any], path: str) -> tuple[str, str, Link]:
         """Return the names of a line's source and target and its link.
 
-        A line of bandwidth and latency alone is not read by pydantic's `LineDescription`: there are S^2 lines of S
-        places, and their validation would take seconds.
+        A line of bandwidth and latency alone is read without pydantic, which would take seconds for the S^2 lines of S
+        places.
         """
         row = dict(row)
         if "rtt" in row:
@@ -282,7 +282,7 @@ class MatrixDescription(NetworkDescription):
             with user_field_names(path):
                 return source, target, Link(latency_s, bytes_per_s, f"{source}-{target}")
         line = LineDescription.read(row if tcp is None else {**row, "tcp": tcp}, path)
-        # The link's bandwidth is limited by TCP windows; slow start is modelled for networks of one link only.
+        # TCP windows already limit its bandwidth; slow start is modelled only for networks of one link.
         return line.source, line.to, replace(line.link(path), tcp=None, name=f"{line.source}-{line.to}")
 
     @override

@@ -38,11 +38,11 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
     """Return the network that a user describes.
 
     Args:
-        value: a preset's name, or what an installed package or this process registers as one; ``"50us,10Gbit/s"``,
-            latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
-            one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
-            module:name, ...}``, which is called with the other keys; or a network. The mapping describes a link
-            (`LinkDescription`), nodes, sites, levels, a graph, a matrix, the workers of regions by their names
+        value: the name of a preset or of a registered network; ``"50us,10Gbit/s"``, latency (one way) and bandwidth; a
+            mapping, or its text in braces; the path of a ``.yaml`` file with such a mapping, or with a section
+            ``network``; ``module:name`` of any of these; ``{kind: python, target: module:name, ...}``, which calls
+            ``target`` with the other keys; or a network. The mapping describes a link (`LinkDescription`), nodes,
+            sites, levels, a graph, a matrix, the workers of regions by their names
             (`syncline.specs.cluster.descriptions`), or a ``preset`` with the fields that differ. All may have a
             ``name``.
         path: the field's name, for the error line.
@@ -136,15 +136,15 @@ def is_network(value: Any) -> bool:
 
 
 def _network_of_reference(reference: str | Mapping[str, Any], target: Any, path: str) -> Network:
-    """Return the network from what a reference such as ``module:NAME`` refers to: a network or its description.
+    """Return the network that a reference such as ``module:NAME`` leads to, directly or by a description.
 
-    The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
+    A network of a user's own class keeps the reference, so that a spec file can name it again.
     """
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference does not refer to another
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference leads to no other
         return network(target, path)
     if not is_network(target):
         missing_members = ", ".join(member for member in MEMBERS if not hasattr(target, member))
-        lacks = missing_members or "an instance of this class"  # a class has the members, but is no network
+        lacks = missing_members or "an instance of this class"  # a class with the members is no network
         expected = f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks})"
         raise SpecError(path, reference, f"{expected}, or a description of one")
     target_network: Network = target
