@@ -131,8 +131,8 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
     """Return the trainings of a comparison as pairs of a method and its network.
 
-    A method is trained once, with None for its network. An asynchronous method, whose order of updates depends on the
-    clock, is trained for each network, with a label that names the network.
+    A method is trained once, with None for its network. An asynchronous method is trained for each network, because its
+    updates follow the clock; its label then names the network.
     """
     pairs: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:

@@ -32,16 +32,16 @@ from syncline.specs.pipeline import FREE
 from syncline.specs.study import Record
 
 LEAST_TASKS_DRAWN, MOST_TASKS_DRAWN = 1500, 20_000
-"""Limits of the number of a schedule's tasks in the figure, which otherwise is twice the square of the stages."""
+"""Fewest and most tasks of a schedule in the figure; between them it has twice the square of the stages."""
 
 MOST_TRACED = 500_000
-"""Number of spans of all schedules above which the trace has only the first micro-batches: about 100 MB."""
+"""Largest number of spans in the trace, about 100 MB; of more it has the first micro-batches."""
 
 MOST_STAGES_DRAWN = 256
 """Largest number of rows of the figure; further panels are left out, except for the first."""
 
 MOST_STAGES = 16
-"""Largest number of stages in the table; of more stages it has half of this number from each end."""
+"""Largest number of stages in the table; of more it has half of this number from each end."""
 
 
 def largest_of_stages(field: str) -> Callable[[Record], int]:
@@ -199,7 +199,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 
 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
-    """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names.
+    """Return one timeline with the stages of all schedules as workers, and the workers' names.
 
     Above `MOST_TRACED` spans it has only the first micro-batches, with about so many spans.
     """
@@ -248,7 +248,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 
 
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
-    """Return the seconds at which a figure of a schedule ends, infinite if all tasks can be drawn.
+    """Return the end of a schedule's figure in seconds; infinite if all tasks can be drawn.
 
     ``2 K^2`` tasks of K stages are drawn (K micro-batches have so many), but at least `LEAST_TASKS_DRAWN` and at most
     `MOST_TASKS_DRAWN`.
@@ -334,7 +334,7 @@ FREE_MESSAGES = Uncertainty(low=1.0, high=1.0, basis="none, links are free")
 
 
 def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) -> dict[str, Any]:
-    """Return the columns with the bounds of a schedule's makespan in seconds, and the basis of the bounds.
+    """Return the columns with the bounds of a schedule's makespan in seconds, and with the measurements behind them.
 
     Computing times that the user states are exact. Otherwise the pipeline is simulated again with computing at each of
     its bounds. The bounds of messages are errors of whole measured makespans.

@@ -91,7 +91,7 @@ def run(
 def steps_of(spec: Experiment) -> int:
     """Return the number of steps that an experiment will make, as counted by the progress of `run`.
 
-    A run makes the steps of its spec. A study makes those of all its trainings; a study of votes counts its votes.
+    A run makes the steps of its spec. A study makes the steps of all its trainings; a study of votes counts votes.
     """
     return spec.steps if isinstance(spec, RunSpec) else sum(piece.length for piece in _pieces_of_study(spec))
 

@@ -30,7 +30,7 @@ def parse_algorithm(value: Any, path: str) -> str | None:
 
 
 AlgorithmField = Annotated[str | None, parsed(parse_algorithm)]
-"""A policy or an algorithm. A collective without this algorithm takes its first one, as if the field were empty."""
+"""A policy or an algorithm. A collective without this algorithm takes its default one."""
 
 BandwidthField = Annotated[float, parsed(parse_bandwidth), Field(gt=0)]
 """A rate: ``5 GB/s``, ``10 Gbit/s``, or a number of bytes per second."""

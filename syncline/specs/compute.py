@@ -20,6 +20,7 @@ from syncline.seeds import generator
 from syncline.specs.clock import BandwidthField
 from syncline.specs.cluster.clusters import HardwareField
 from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.faults import check_number
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ BatchTimesField = Annotated[
 
 
 COUNTED: Literal["counted"] = "counted"
-"""The ``optimizer_time`` of an update whose kernels, or matrix products and decompositions, are counted."""
+"""The ``optimizer_time`` that counts an update's kernels, or its matrix products and decompositions."""
 
 
 def _parse_optimizer_time(value: Any, path: str) -> Any:
@@ -343,19 +344,13 @@ class ComputeSpec(Spec):
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse disturbances of workers or steps that do not exist in a training of this size."""
-
-        def check_number(path: str, number: int, count: int) -> None:
-            """Refuse the number of a worker or a step that is not below their count; ``path`` is its field."""
-            if number >= count:
-                raise refusal(f"compute.{path}", number, f"a number from 0 to {count - 1}")
-
         if self.start_offsets and len(self.start_offsets) != workers:
             raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
         for i, slow in enumerate(self.slow_workers):
-            check_number(f"slow_workers.{i}.worker", slow.worker, count=workers)
+            check_number(f"compute.slow_workers.{i}.worker", slow.worker, count=workers)
         for i, pause in enumerate(self.pauses):
-            check_number(f"pauses.{i}.worker", pause.worker, count=workers)
-            check_number(f"pauses.{i}.step", pause.step, count=steps)
+            check_number(f"compute.pauses.{i}.worker", pause.worker, count=workers)
+            check_number(f"compute.pauses.{i}.step", pause.step, count=steps)
 
 
 SLOWEST, FASTEST = 1e-6, 1e6

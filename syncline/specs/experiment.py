@@ -62,9 +62,8 @@ class WatchSpec(Spec):
 class ScheduleSpec(Spec):
     """A learning-rate schedule: linear warmup, constant rate, cooldown; constant if both are zero.
 
-    ``warmup_steps``: number of first steps, in which the rate grows linearly to the method's learning rate.
-    ``cooldown_steps``: number of last steps, in which the rate falls to 0.
-    ``shape``: of the cooldown, ``1-sqrt`` or ``cosine``.
+    ``warmup_steps``: first steps, in which the rate grows linearly to the method's learning rate. ``cooldown_steps``:
+    last steps, in which the rate falls to 0. ``shape``: of the cooldown, ``1-sqrt`` or ``cosine``.
     """
 
     warmup_steps: int = Field(default=0, ge=0)
@@ -280,7 +279,7 @@ class Training(ClockSpec, Experiment):
             # Any model exchanges at the same steps, so one parameter will do.
             exchanges = method.exchanges(model=1, workers=self.workers)
         averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        unaveraged: dict[str, str] = {}  # by state, with the first phase in which it would be averaged
+        unaveraged: dict[str, str] = {}  # text by state, with its first phase
         for exchange in exchanges:
             if exchange.label not in averaged_states and exchange.label not in unaveraged:
                 first_phase = f"every {exchange.period}"

@@ -46,12 +46,12 @@ IntervalField = Annotated[Literal["best", "never"] | float, parsed(_parse_interv
 class CheckpointSpec(Spec):
     """Checkpoints of a training's state: their interval, their cost, their mode.
 
-    A checkpoint takes ``write_time``, or its ``size`` over the ``bandwidth`` of all writing workers together. If a
-    training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
-    ``blocking``: the training stops while the checkpoint is written; ``asynchronous``: the training stops only while
-    the state is copied (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored
-    once it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
-    checkpoint is lost if both workers fail. ``restore_time``: the time to read it; by default the time to write it.
+    A checkpoint takes ``write_time``, or its ``size`` over the ``bandwidth`` of all writing workers together. The
+    default ``size`` is that of the parameters and of all states of the method. ``mode`` is ``blocking``: the training
+    stops while the checkpoint is written; ``asynchronous``: the training stops only while the state is copied
+    (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored once it is complete;
+    ``peer``: like ``asynchronous``, but into the memory of the worker half of the ranks away; the checkpoint is lost if
+    both fail. ``restore_time``: the time to read it; by default the time to write it.
     """
 
     interval: IntervalField = "best"
@@ -135,7 +135,7 @@ class FailuresSpec(Spec):
     ``rates``: see `FailureRateSpec`; or the name of published rates, or a worker's mean time between failures.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
     ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of workers. ``spares``:
-    machines that replace failed ones at once; published rates have those of their cluster.
+    machines that replace failed ones at once; published rates set those of their cluster.
 
     ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
     the last checkpoint; with ``elastic`` the present workers form a new group in ``regroup_time`` and go on, if there
@@ -245,8 +245,8 @@ class FailuresSpec(Spec):
             workers: number of workers, P.
             nbytes: bytes of the training's state, for checkpoints without a ``size``; None if unknown.
             copies: number of model replicas, each on equally many workers; P by default.
-            rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is
-                set; None if no network is known.
+            rejoin_s: seconds to fetch a returning replica's state over the network, if ``rejoin_time`` is not set; None
+                if no network is known.
         """
         from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
@@ -319,7 +319,7 @@ def _expand_shorthand(value: Any) -> Any:
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
-    """Raise a `SpecError` if a failure is that of a worker that does not exist; for callers outside of a spec."""
+    """Raise a `SpecError` if a failing worker does not exist; for callers outside of a spec."""
     try:
         failures.check(workers)
     except PydanticCustomError as error:  # what `refusal` makes

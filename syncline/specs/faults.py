@@ -111,6 +111,12 @@ class AbsenceSpec(Spec):
         return self.first_step <= step and (self.end_step is None or step < self.end_step)
 
 
+def check_number(path: str, number: int, count: int) -> None:
+    """Refuse the number of a worker or a step, from 0, that is not below their count; ``path`` is its field."""
+    if number >= count:
+        raise refusal(path, number, f"a number from 0 to {count - 1}")
+
+
 def sends_only_means(method: MethodBase) -> bool:
     """Return whether a method sends only means, uncompressed, so that workers may be absent."""
     return method.sends_only_means and getattr(method, "compressor", None) is None
@@ -126,17 +132,11 @@ class FaultsSpec(Spec):
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse faults of workers or steps that do not exist."""
-
-        def check_number(path: str, number: int, count: int) -> None:
-            """Refuse the number of a worker or a step that is not below their count; ``path`` is its field."""
-            if number >= count:
-                raise refusal(f"faults.{path}", number, f"a number from 0 to {count - 1}")
-
         for i, slow in enumerate(self.slow_links):
-            check_number(f"slow_links.{i}.worker", slow.worker, count=workers)
+            check_number(f"faults.slow_links.{i}.worker", slow.worker, count=workers)
         for i, absence in enumerate(self.absences):
-            check_number(f"absences.{i}.worker", absence.worker, count=workers)
-            check_number(f"absences.{i}.first_step", absence.first_step, count=steps)
+            check_number(f"faults.absences.{i}.worker", absence.worker, count=workers)
+            check_number(f"faults.absences.{i}.first_step", absence.first_step, count=steps)
         # The number of absent workers is largest at a step in which an absence begins.
         for step in sorted({absence.first_step for absence in self.absences}):
             absent_workers = {absence.worker for absence in self.absences if absence.covers(step)}

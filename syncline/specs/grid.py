@@ -111,7 +111,7 @@ def error_of_grid(
     If no grid caused it, the error text shows the configuration's values.
 
     Args:
-        error: the error, whose path is that of a field of the spec.
+        error: the error; its path is a field of the spec.
         possible_causes: grids that may have caused the error, with their values.
         settings: all grids of the configuration, with their values.
     """

@@ -35,10 +35,10 @@ KINDS = {
     "project": "syncline.specs.projection:ProjectSpec", "pipeline": "syncline.specs.pipeline:PipelineSpec",
     "step-times": "syncline.specs.validation:StepTimesSpec", "clusters": "syncline.specs.validation:ClustersSpec",
 }  # fmt: skip
-"""The classes of specs by kind, imported when a spec names the kind; those of studies are in `STUDIES`."""
+"""The classes of specs by kind, imported when a spec names the kind; `STUDIES` has the kinds of studies."""
 
 VALIDATED = ("step-times", "clusters")
-"""The kinds of the specs that ``syncline validate`` takes; of other kinds, a command has the same name."""
+"""The kinds of the specs that ``syncline validate`` takes; any other kind is also the name of its command."""
 
 
 def class_of_kind(kind: str) -> type[BaseModel]:
@@ -261,7 +261,7 @@ def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, writt
 
 
 def _as_fields(value: Any, path: list[str], option: str) -> Any:
-    """Return the value at a path as a mapping or a list, in which a field can be set; other values unchanged."""
+    """Return the value at a path as a mapping or a list to set a field in; other values unchanged."""
     if path == ["compute"] and isinstance(value, str | int | float):
         return fields_from_shorthand(value)
     if isinstance(value, str):

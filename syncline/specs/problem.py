@@ -31,7 +31,7 @@ class UnavailableProblem:
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
 
-    module = build  # another method of problems, which is refused in the same words
+    module = build  # refused in the same words
 
 
 def _parse_problem(value: Any) -> Any:
@@ -120,7 +120,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
 
 
 def check_available(problem: Any) -> None:
-    """Refuse a problem of which only the name is left, before a training starts."""
+    """Refuse an `UnavailableProblem` before a training starts."""
     if isinstance(problem, UnavailableProblem):
         problem.build()  # raises
 

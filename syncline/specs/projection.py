@@ -93,7 +93,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def number_format(self) -> str:
-        """Return the number format of gradients, which follows from that of products."""
+        """Return the number format of gradients, given the format of products."""
         return gradient_format(self.product_format)
 
     @property
@@ -128,7 +128,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def activation_storage(self) -> Storage:
-        """Return the way in which the training's software stores activations."""
+        """Return how the training's software stores activations."""
         memory_precision = self.memory.memory_precision(self.number_format)
         is_fused = self.compute.kernels.compiled
         # Transformer Engine, whose kernels are fused, keeps the inputs of products in 8 bits.
@@ -142,7 +142,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def priced_by_kernels(self) -> bool:
-        """Return whether a step is the sum of its kernels: those of a transformer on a GPU whose kernels are known."""
+        """Return whether a step is the sum of its kernels, as for a transformer on a GPU with known kernels."""
         return isinstance(self.model, ModelShape) and self.compute.has_kernels
 
     @model_validator(mode="after")
@@ -204,4 +204,4 @@ class ProjectSpec(ClockSpec, Experiment):
 COUNTED_UPDATES = ComputeSpec(optimizer_time="counted")
 """The compute times with which `ProjectSpec.warnings` counts the operations of updates."""
 SMALLEST_SHARE = 0.05
-"""Smallest share of an update in a step's operations for which a warning says that the update takes no time."""
+"""Share of a step's operations from which a warning says that the update takes no time."""

@@ -1,4 +1,4 @@
-"""The folder of a run's results, which is written under a temporary name and renamed when it is complete."""
+"""The folder of a run's results, written under a temporary name and renamed when complete."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 A folder may be cut off by a full disk, edited, or made by another version. Each reader checks that a file exists, can
 be read, and has the columns and types that the calling code needs; otherwise it raises an error of one line.
 
-A manifest has a SHA-256 hash of each file of a folder, and is written last. A folder inside that has its own manifest
-(a run of a sweep) is listed by that manifest alone, so that a change anywhere below changes a hash above. The manifest
-shows damage; it is no signature.
+A manifest has a SHA-256 hash of each file of a folder, and is written last. If a subfolder has its own manifest (a run
+of a sweep), only that manifest is listed, so that a change anywhere below changes a hash above. The manifest shows
+damage; it is no signature.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ ROWS: dict[str, ColumnTypes] = {
     "trace": TRAINING | CLOCK | _types_of("hardware speedup"),
     "sweep": _types_of("method network workers seed"),
 }
-"""By command, the columns of its rows in ``run.json`` that the command's tables need."""
+"""Columns that the rows in ``run.json`` need for a command's tables, by command."""
 
 EVERY_ROW: ColumnTypes = {
     **dict.fromkeys(("method", "network", "schedule", "basis", "stuck"), TEXT_OR_NONE),

@@ -92,7 +92,7 @@ def run_entries(folder: Path) -> list[RunEntry]:
 
 
 def run_entry(path: Path) -> RunEntry | None:
-    """Return the description of a run folder; None if the path is not that of a run folder."""
+    """Return the description of a run folder; None for any other path."""
     if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
         return None
     run_record = object_or_none(path / "run.json")
@@ -301,6 +301,6 @@ def folders_of_one_kind(question: Same) -> tuple[Path, Path]:
 
 
 def _kind(folder: Path) -> str:
-    """Return the kind of a folder of results: that of its run, or ``replication``."""
+    """Return the kind of a run folder; ``replication`` for any other folder of results."""
     entry = run_entry(folder)
     return "replication" if entry is None else entry.kind

@@ -115,7 +115,7 @@ def metrics_schema(histories: Iterable[History]) -> pa.Schema:
 
 
 def _arrow_type(values: np.ndarray) -> pa.DataType:
-    """Return the type in which Parquet files store an array: 64-bit integers or floats, or true and false."""
+    """Return an array's type in Parquet files: 64-bit integers, 64-bit floats or booleans."""
     if values.dtype.kind == "b":
         return pa.bool_()
     return pa.int64() if values.dtype.kind in "iu" else pa.float64()

@@ -1,9 +1,8 @@
 """Function calls in other processes, which are forked from a server that has imported torch.
 
-A process that imports torch by itself needs seconds for it. A server imports torch once, while the calling process does
-its own imports, and each training's process is a copy of the server. The server has no threads when it is copied; the
-calling process may have some. Objects that several calls have in common are written to a file once, and read once by
-each process.
+To import torch takes a process seconds. A server imports it once, while the calling process does its own imports, and
+each training's process is a copy of the server. The server, unlike the calling process, has no threads when it is
+copied. Objects that several calls share are written to a file once, and read once by each process.
 
 Source: multiprocessing's start method forkserver; on systems other than Linux each process starts by itself (spawn).
 """
@@ -39,7 +38,7 @@ PRELOADED = ("cloudpickle", "syncline.runs.training.train_and_time", "syncline.c
 IS_FORKED = sys.platform == "linux"
 
 LARGE_BYTES = 100_000
-"""Size in bytes from which a shared object is written to a file instead of being sent with each call."""
+"""Smallest size in bytes of a shared object that goes into a file instead of into each call."""
 
 
 def start_server() -> None:

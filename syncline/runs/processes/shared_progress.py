@@ -172,7 +172,7 @@ POLL_S = 0.1
 """Seconds between two reads of the counters, or of the flag."""
 
 PATIENCE_S = 1.0
-"""Seconds after a stop in which a training must report its next step; otherwise it is interrupted within a step."""
+"""Seconds after a stop until a training that reports no step is interrupted within its step."""
 
 
 def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T | None:

@@ -29,7 +29,7 @@ MEAN_STEP_NOTE = "Times and bytes are steps times those of the mean step."
 """Note for folders that do not store the clock of every step."""
 
 MOST_POINTS = 500
-"""Largest number of points of a line; of more points some are left out, none is averaged."""
+"""Largest number of points of a line; further points are left out, not averaged."""
 
 SIGNIFICANT_DIGITS = 5
 """Number of significant digits on the page, more than a reader can see."""
@@ -225,7 +225,7 @@ class _SharedColumns:
         self._indices: dict[bytes, int] = {}
 
     def index_of(self, values: FloatArray) -> int:
-        """Return the index of a list of numbers, which is stored if it is new."""
+        """Return the index of a list of numbers; store the list if it is new."""
         key = np.asarray(values, dtype=float).tobytes()
         if key not in self._indices:
             self._indices[key] = len(self.lists)
@@ -242,10 +242,10 @@ MOST_SPANS = 1500
 """Largest number of spans of one timeline: further workers are left out first, then the latest spans."""
 
 MOST_SPANS_OF_RESULT = 9000
-"""Number of spans of a result's timelines after which further timelines are left out."""
+"""Number of spans in a result's timelines; further timelines are left out."""
 
 MOST_STACKED = 8
-"""Largest number of schedules that are drawn one below the other; of more schedules the reader chooses one."""
+"""Largest number of schedules that are drawn one below the other; of more the reader chooses one."""
 
 TICKS = 1_000_000
 """Length of a timeline in ticks: a tick is less than a pixel at any zoom."""
@@ -254,10 +254,10 @@ STAGE_TASKS = ("forward", "backward", "weight")
 """Kinds of tasks of a pipeline's stage."""
 
 LEAST_STEPS, MOST_STEPS = 32, 256
-"""Limits of the number of steps shown, which are otherwise two rounds of the method that sends least often."""
+"""Fewest and most steps shown; between them they are two rounds of the method that sends least often."""
 
 MOST_NAMED_CALLS = 4
-"""Largest number of kinds of calls of a step that are named."""
+"""Largest number of kinds of calls that are named for a step."""
 
 
 def spans_chart(path: Path, row_noun: str = "worker") -> dict[str, Any] | None:
@@ -306,7 +306,7 @@ def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
 
 
 def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the spans around a training's first collectives, of as many workers as can be drawn, and a title."""
+    """Return the spans around a training's first collectives for the workers that can be drawn, and a title."""
     strip = strip_of(timeline)
     if strip is None:
         return None

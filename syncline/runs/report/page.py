@@ -44,7 +44,7 @@ MIN_CONTRAST = 3.0
 """Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
 PIXELS_PER_DASH_UNIT = 2
-"""Pixels of a dash of length 1 in matplotlib, whose lengths are multiples of the width of the line."""
+"""Pixels of matplotlib's unit of dash lengths, the width of the line."""
 
 
 def contrast(color: str, other: str) -> float:

@@ -17,7 +17,7 @@ PARTS = {
     "inside": ("inside_s", "waiting inside a replica"),
     "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
 }
-"""Parts of a step that rows have: (column, name on the page) by the kind that decides the part's colour."""
+"""Parts of a step: (column, name on the page) by kind; the kind decides the colour."""
 
 HIDDEN = "hidden: on the network beside computing"
 REST = "the rest"
@@ -79,7 +79,7 @@ class ValueRange(NamedTuple):
 
 
 RANGES = {"step_time_s": None, "speedup": 1.0, "loss": None, "difference": 0.0}
-"""Columns whose ranges are drawn, each with the value that means no difference, which is marked by a line."""
+"""Columns whose ranges are drawn, each with the value that a line marks, because it means no difference."""
 
 
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

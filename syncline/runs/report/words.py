@@ -42,7 +42,7 @@ def _summarize_trainings(result: Reported) -> list[str]:
     networks = list(rows_by_network)
     first_network, last_network = networks[0], networks[-1]
     sentences.append(_lowest_loss(rows_by_network[first_network]))  # losses are the same on all networks
-    # Bundled specs list the slowest networks last, on which methods wait longest.
+    # Methods wait longest on the slowest network, which bundled specs list last.
     sentences.append(_longest_and_shortest_wait(last_network, rows_by_network[last_network]))
     sentences.append(_setting(result))
     return [sentence for sentence in sentences if sentence]

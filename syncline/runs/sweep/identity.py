@@ -30,7 +30,7 @@ TEXT_FIELDS = ("name", "description", "source")
 """Fields of a spec that change no number of a result."""
 
 CLOCK_FIELDS = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
-"""Fields that affect a run's clock and not its training, so that runs that differ only in them share one training.
+"""Fields that affect a run's clock and not its training; runs that differ only in them share one training.
 
 In asynchronous trainings they affect the training, too.
 """
@@ -39,7 +39,7 @@ HASH_DIGITS = 20
 """Number of hexadecimal digits of a name."""
 
 LONGEST_PATH = 4096
-"""Length in characters from which a text cannot be the path of a file."""
+"""Length in characters of the shortest text that cannot be a path."""
 
 MOST_RECENT_PARTS = 4
 """Number of parts of specs whose hashes are kept."""
@@ -58,7 +58,7 @@ def code_version() -> str:
 
 
 def canonical(value: Any) -> str:
-    """Return a value as JSON text, which is the same for equal values."""
+    """Return a value as JSON text; equal values give equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -80,7 +80,7 @@ def training_name(spec: RunSpec) -> str:
 
 
 def measured_name(spec: RunSpec) -> str:
-    """Return a hash of the problem, workers and threads, on which the seconds of a step on this machine depend."""
+    """Return a hash of the problem, workers and threads, which decide the seconds of a step on this machine."""
     spec_fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
     problem_hash, _ = _hash_and_modules(spec.problem, "problem")
     return _short_hash(spec_fields, problem_hash)
@@ -138,7 +138,7 @@ def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
 
 
 _RECENT_PARTS: list[tuple[Any, tuple[str, frozenset[str]]]] = []
-"""Parts that were pickled last, with results, because configurations share problems, and data sets are large."""
+"""The latest pickled parts with their results, because configurations share problems with large data sets."""
 
 
 def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
@@ -216,7 +216,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-@cache  # by path, time of change and size: a changed file is read again
+@cache
 def _hash_of_file(file: Path, changed_ns: int, size: int) -> str:
-    """Return a hash of a file's content."""
+    """Return a hash of a file's content; the cache reads the file again if its time of change or its size differs."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:HASH_DIGITS]

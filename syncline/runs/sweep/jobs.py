@@ -130,7 +130,7 @@ def _spec_and_record(run: SweptRun, record: dict[str, Any]) -> dict[str, bytes]:
 
 
 def begin_run(runs: Path, name: str) -> Path:
-    """Make an unfinished folder for a run, whose name has the id of this process, and return its path."""
+    """Make an unfinished folder for a run, with this process's id in its name, and return its path."""
     working = runs / f".{name}.partial-{os.getpid()}"
     working.mkdir(exist_ok=True)
     return working
@@ -305,9 +305,9 @@ PATIENCE_S = 30.0
 """Seconds to wait for a scheduler's answer."""
 
 _TRAINING_LOCK = threading.Lock()
-"""Lock that lets a dask worker of several threads train in one of them.
+"""Lock that lets only one thread of a dask worker train.
 
-Torch's threads, on which the bits of a result depend, belong to the whole process.
+The bits of a result depend on torch's threads, which belong to the whole process.
 """
 
 

@@ -22,9 +22,9 @@ from syncline.specs.grid import Grid, split_method
 SEARCHES = ("optuna",)
 
 TRIALS_AT_A_TIME = 8
-"""Number of trials of a study that are proposed before the results of the first ones are known.
+"""Number of trials that a study proposes at once.
 
-They can train side by side. The number is a choice. It is the same for any number of processes, so that the trials are
+They can train side by side. The number is a choice, but the same for any number of processes, so that the trials are
 the same, too.
 """
 

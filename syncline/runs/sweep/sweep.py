@@ -57,8 +57,7 @@ def sweep(
         jobs: number of parallel processes; one per core if None. Results do not depend on it.
         dask: the address of a scheduler of dask.distributed, whose workers train instead.
         search: fields that an algorithm tunes, for each combination of the grids; by default none.
-        equal_effort: train equally many configurations of each method, as many as the method with the fewest has, drawn
-            at random.
+        equal_effort: draw configurations at random, so that each method has as many as the method with the fewest.
         allowance: limit on this call's trainings; a second call continues. It changes no result.
         listener: listener to the progress.
 

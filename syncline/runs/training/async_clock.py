@@ -150,7 +150,7 @@ def async_plan(
 
 @dataclass(frozen=True)
 class AsyncTrained:
-    """The simulated events of an asynchronous training, whose math was done in their order.
+    """The simulated events of an asynchronous training; its math followed their order.
 
     Args:
         plan: the plan that was simulated.
@@ -213,7 +213,7 @@ class AsyncTrained:
 
 
 def async_training_clock(result: AsyncResult, settings: ServerSettings, steps: int) -> Clock:
-    """Return the clock of an asynchronous training, in which any P local steps count as one step of the training.
+    """Return the clock of an asynchronous training; P local steps of any workers count as one step.
 
     The last step of a complete training ends when its last update has arrived. All communication of a worker counts as
     waiting.

@@ -147,7 +147,7 @@ class AsyncWorkers(EventObserver):
     workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
 
     Args:
-        build: function that builds the task of some rows of a problem, which may have a worker's own batch size.
+        build: function that builds the task of some rows of a problem.
         recorder: object that collects losses and metrics.
         on_step: function that is called with the number of completed steps of the training.
         teams: workers with equal batches whose simultaneous steps form one batch; single workers by default.
@@ -246,7 +246,7 @@ class AsyncWorkers(EventObserver):
         self.steps_since_update[worker] = 0
 
     def _reference_model(self, server: int, worker: int) -> list[Tensor]:
-        """Return the model from which a worker's model after its local steps is subtracted."""
+        """Return the model that a worker's update is relative to."""
         return self.models[server] if self.asynchronous.reference == "server" else self.start_models[worker]
 
     @torch.no_grad()

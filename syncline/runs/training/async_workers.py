@@ -1,7 +1,7 @@
 """The math of the workers and servers of an asynchronous training.
 
-A worker makes local steps and an update of them; workers that step at the same instants form a team, whose steps are
-one batch. Servers apply the updates to their models: a single server, or several below a global one.
+A worker makes local steps, and an update from them. Workers that step at the same times form a team; their steps are
+one batch. A single server, or several below a global one, apply the updates to their models.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def refuse_buffers(spec: Training, task: Task) -> None:
 
 @torch.no_grad()
 def evaluate_model(task: Task) -> dict[str, Tensor]:
-    """Return the metrics of a task's model on the CPU, each ``(S,)``."""
+    """Return the metrics of a task's model on the CPU, ``(S,)`` each for S seeds."""
     metrics = task.evaluate({name: p.detach() for name, p in task.params.items()})
     return {name: value.cpu() for name, value in metrics.items()}
 
@@ -330,7 +330,7 @@ class SingleServer:
         self.num_updates += count
 
     def evaluate(self) -> dict[str, Tensor]:
-        """Return the metrics of the model, each ``(S,)``."""
+        """Return the metrics of the model, ``(S,)`` each for S seeds."""
         return evaluate_model(self.task)
 
 

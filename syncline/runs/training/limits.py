@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from syncline.optim import Method
 
 MAX_TIME_PER_MTBF = math.log(1000)
-"""Largest accepted ratio of the time that work needs to the mean time between failures.
+"""Largest accepted ratio of a work's time to the mean time between failures.
 
 With exponential times between failures, work of ratio r needs exp(r) attempts on average: here a thousand.
 """
 
 CGROUP_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Files in which Linux states the memory limit of a container; of cgroups version 2 and 1."""
+"""Files with a container's memory limit on Linux, of cgroups version 2 and 1."""
 
 PROCESS_BYTES = 50e6
-"""Memory counted for each process of a training. A choice, not a measurement, that refuses absurd numbers at once."""
+"""Memory in bytes that is counted for each process, a choice to refuse absurd numbers at once."""
 
 MOST_COPIES_OF_OPTIMIZER = 100_000
-"""Number of copies up to which the check for memory asks the optimizer what it stores; above, all copies count."""
+"""Largest number of copies for which the check asks the optimizer what it stores; above, all copies count."""
 
 PROCESSES_PER_CORE = 64
 """Largest number of processes per core, a choice: more would distort each other's measurements."""

@@ -1,8 +1,7 @@
 """Synchronous trainings whose workers form a new group when a machine fails or comes back.
 
-A closed form gives the collectives of a method for any number of workers, and therefore the clock of any group. A
-simulation plays the failures on these clocks, before the math. Then the workers that are present in each step do the
-math, as with planned absences.
+A closed form gives the collectives of a method for any number of workers, and so the clock of any group. Before the
+math, a simulation plays the failures on these clocks. The workers that are present in each step then do the math.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Present = NDArray[np.bool_]
 
 @dataclass
 class GroupHistory:
-    """The workers that took part in each step of a simulated training, and the times at which the steps ended.
+    """The workers in each step of a simulated training, and the end of each step.
 
     Attributes:
         present: whether each worker took part in each step, ``(T, P)``; a step that a failure undoes is repeated, and
@@ -135,7 +134,7 @@ class ReformedGroup:
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """A training whose workers form a new group at each failure, and the simulated history that its math follows."""
+    """A training whose workers form a new group at each failure, with the simulated history of its groups."""
 
     group: ReformedGroup
     history: GroupHistory

@@ -87,7 +87,7 @@ def reachable_target(trained: list[Trained]) -> float | None:
 
 
 def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
-    """Return the seconds at which the clock reaches the step of each evaluation, ``(E,)``."""
+    """Return the seconds of the clock at each evaluation, ``(E,)``."""
     return np.concatenate([[0.0], clock.step_end_s])[trained.history.eval_step]
 
 
@@ -125,7 +125,7 @@ MOST_ROWS = 5_000_000
 """
 
 ROWS_AT_A_TIME = 1 << 20
-"""Number of rows that are in memory while ``curves.parquet`` is written."""
+"""Largest number of rows in memory while ``curves.parquet`` is written."""
 
 
 def write_curves(
@@ -204,7 +204,7 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
 
 
 def _stored_steps(history: History, every: int) -> np.ndarray:
-    """Return the numbers of completed steps that are stored: every n-th from 0, those of evaluations, and the last."""
+    """Return the numbers of the stored steps: every n-th from 0, all steps with evaluations, and the last."""
     every_nth = np.arange(0, history.steps, every)
     return np.unique(np.concatenate([every_nth, history.eval_step, [history.steps]])).astype(np.int64)
 

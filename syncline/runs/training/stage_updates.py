@@ -17,10 +17,10 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
 
 BACKWARD_FORWARDS = 2
-"""Forward passes that take as long as a backward pass, which has twice the FLOPs."""
+"""Forward passes that take as long as a backward pass, by their FLOPs."""
 
 MICROBATCHES_PER_STAGE = 4
-"""Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""
+"""Micro-batches per stage in the shorter of the two simulations that give the steady state."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class StageWork:
 
     Args:
         forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times as long.
-        activation_bytes: bytes of a batch's activations between two stages; their gradient has as many.
+        activation_bytes: bytes of a batch's activations, or of their gradient, between two stages.
         update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
 
@@ -105,7 +105,7 @@ def updates_of(work: StageWork, network: Network, microbatches: int | None) -> U
 
 
 def _stage_ends_s(schedule_name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
-    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``; updates of 1f1b are not included."""
+    """Return the end in seconds of each stage's last micro-batch, ``(K,)``; updates of 1f1b come after it."""
     timeline = _simulated_schedule(schedule_name, work, network, microbatches)
     ends_s = []
     for stage in range(len(work.forward_s)):
@@ -137,7 +137,7 @@ def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, m
 
 @dataclass(frozen=True)
 class TrainedStages:
-    """The work of a training in pipeline stages, from which its clock follows.
+    """The work of a training in pipeline stages, for its clock.
 
     Args:
         work: work of a batch.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_A_TIME = 1 << 18
-"""Rows that are in memory while a file of metrics is written."""
+"""Largest number of rows in memory while a file of metrics is written."""
 
 
 def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
@@ -42,7 +42,7 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
                 if num_rows >= ROWS_AT_A_TIME:
                     yield pa.concat_tables(tables)
                     tables, num_rows = [], 0
-    yield pa.concat_tables([schema.empty_table(), *tables])  # without rows, too, so that the file has its columns
+    yield pa.concat_tables([schema.empty_table(), *tables])  # the file has columns even without rows
 
 
 def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
@@ -55,7 +55,7 @@ def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return the collectives of several methods as columns; those of one replica represent all replicas."""
+    """Return the collectives of several methods as columns; one replica represents all."""
     columns: dict[str, list[Any]] = {"method": []}
     for training in trained:
         columns["method"] += [training.method] * len(training.ledger)

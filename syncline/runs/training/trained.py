@@ -34,9 +34,9 @@ SECONDS_BETWEEN_REPORTS = 0.05
 
 WARM_UP_STEPS = 3
 FEWEST_TIMED_STEPS, MOST_TIMED_STEPS = 5, 50
-"""Smallest and largest number of steps that are timed to measure the seconds of a step."""
+"""Fewest and most steps that are timed to measure the seconds of a step."""
 MEASUREMENT_S = 1.0
-"""Seconds of timed steps after which the measurement ends, once the smallest number of steps is timed."""
+"""Seconds of timed steps after which the measurement ends, if the fewest steps are timed."""
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
@@ -81,7 +81,7 @@ class Trained:
     group: TrainedGroup | None = None
 
     def calls(self) -> list[Call]:
-        """Return the collectives of the completed steps, without those of a single worker, which sends nothing."""
+        """Return the collectives of the completed steps that have at least two members."""
         return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
 
     def readbacks_by_step(self) -> np.ndarray:

@@ -38,7 +38,7 @@ READ_SECTIONS = ("name", "network", "hardware", "workers", "description", "sourc
 """Sections of a cluster's file that are read; other sections are allowed and ignored."""
 
 MISSPELLING_SIMILARITY = 0.8
-"""Similarity to a section's name, from 0 to 1, from which another name counts as its misspelling."""
+"""Similarity, from 0 to 1, at which a name counts as a misspelt section."""
 
 EXAMPLE = "a cluster's fields: 'network', and optionally 'hardware' and 'workers'"
 

@@ -24,8 +24,7 @@ _EXAMPLE = "{units: 8, link: nvlink4}"
 class LevelDescription(Description):
     """A level: ``units`` of the level below, and the ``link`` that connects them; see `Level`.
 
-    A ``preset`` in place of a link stands for all levels of the preset; other fields replace those of its outermost
-    level.
+    A ``preset`` in place of a link stands for all its levels; other fields replace those of the outermost level.
     """
 
     needs = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"

@@ -140,8 +140,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
     Args:
         value: a preset's name; ``"50us,10Gbit/s"``; a mapping, see `LinkDescription`; or a ``Link``.
         path: the field's name, for the error line.
-        uplink: whether the link is a site's uplink, which is half of the way to another site. A preset's latency is
-            from site to site, so that the uplink takes half of it.
+        uplink: whether the link is a site's uplink. It then has half of a preset's latency, which is from site to site.
     """
     if isinstance(value, Link):
         return value
@@ -169,7 +168,7 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 def link_fields(link: Link) -> dict[str, Any]:
     """Return the mapping of fields from which `parse_link` builds the same link again."""
-    nvlink: Any = None  # as the fabric says
+    nvlink: Any = None  # the default of the fabric
     if link.nvlink is not None:
         nvlink = link.nvlink.generation
     elif link.fabric == "nvlink":  # without the constants of a generation
@@ -230,7 +229,7 @@ Part = Annotated[Link, INSTANCE, parsed(parse_network_link)]
 
 
 class NetworkDescription(Description):
-    """A description of the networks of one class; by default its fields are those of the class."""
+    """A description of the networks of one class; by default it has the fields of the class."""
 
     makes: ClassVar[type]
     """The class of the networks."""

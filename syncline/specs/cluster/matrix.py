@@ -260,8 +260,7 @@ class MatrixDescription(NetworkDescription):
     def _line(self, row: Mapping[str, Any], path: str) -> tuple[str, str, Link]:
         """Return the names of a line's source and target and its link.
 
-        A line of bandwidth and latency alone is read without pydantic, which would take seconds for the S^2 lines of S
-        places.
+        A line of bandwidth and latency alone is read without pydantic, which would take seconds for thousands of lines.
         """
         row = dict(row)
         if "rtt" in row:

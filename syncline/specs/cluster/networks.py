@@ -24,7 +24,7 @@ _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {
 BUILT_IN: tuple[type[Any], ...] = (Link, TwoLevel, Sites, MultiLevel, Graph, Matrix)
 """The classes of networks that fields describe."""
 
-# A name of a network needs none of the models of descriptions, whose import takes a thirtieth of `syncline project`.
+# Imported late, because a network's name does not need the slow models of descriptions.
 _described_link: Callable[[str, str], Link] = lazy_function("syncline.specs.cluster.links:parse_link")
 _described_network: Callable[[Mapping[str, Any], str], Network] = lazy_function(
     "syncline.specs.cluster.descriptions:described_network"
@@ -80,7 +80,7 @@ def _from_text(value: str, path: str) -> Network:
 
 @dataclass(frozen=True)
 class ReferencedNetwork:
-    """A network of a user's own class with the reference by which a spec finds it; equal references are equal networks.
+    """A network of a user's own class with its reference in a spec; equal references are equal networks.
 
     Args:
         network: the network.
@@ -152,7 +152,7 @@ def _network_of_reference(reference: str | Mapping[str, Any], target: Any, path:
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
-    """Return a mapping or a reference, from which ``network`` builds the same network again."""
+    """Return the mapping or reference from which ``network`` builds the same network again."""
     if isinstance(network, ReferencedNetwork):
         return network.reference if isinstance(network.reference, str) else dict(network.reference)
     return _fields_of_network(network)

@@ -233,4 +233,4 @@ def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
 
 
 BoundsField = Annotated[Uncertainty, INSTANCE, parsed(parse_bounds)]
-"""The errors of predictions that the calibration found which wrote the file."""
+"""The errors of predictions, from a calibration."""
