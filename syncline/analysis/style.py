@@ -99,8 +99,8 @@ def family_of(label: str) -> str | None:
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
     """Return the style of each method's line: one of its family's, or the next free style of the cycle.
 
-    In its family a label has a fixed place, or the next free one in the given order. After its four shades a family
-    starts again with dashes and markers shifted against the colours; so does the cycle after seven styles.
+    In its family a label has a fixed place, or the next free one in the given order. After four shades a family, and
+    after seven styles the cycle, starts again with other dashes and markers.
 
     Args:
         labels: the methods of one figure; repeated labels count once.
@@ -133,7 +133,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
             styles[label] = family_styles[label]
             continue
         while True:
-            is_family_color = cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors  # in the first lap
+            is_family_color = cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors
             if not is_family_color and _cycle_style(cycle_place) not in family_styles.values():
                 break
             cycle_place += 1

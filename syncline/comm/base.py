@@ -222,7 +222,7 @@ class Communicator:
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Return, on worker j, the reduction of the j-th blocks of all workers, which have M blocks each."""
+        """Return, on worker j, the reduction of block j over all workers; each worker has M blocks."""
         check_op(op, [x])
         self._record_call("reduce_scatter", [x], wire, label, details)
         return self._reduce_scatter(x, op, wire)

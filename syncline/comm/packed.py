@@ -38,7 +38,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
         return _join_fields(one_byte_values, bits)
     if _is_machine_type(bits):
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    if bits % 8 == 0:  # whole bytes of no integer type
+    if bits % 8 == 0:  # torch has no integer type of 24, 40, 48 or 56 bits
         shifts = torch.arange(0, bits, 8, device=values.device)
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
@@ -58,7 +58,7 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
         if bits < 64:  # a mask removes the copies of the highest bit, which `long` takes for a sign
             words &= 2**bits - 1
         return words.to(dtype)
-    if bits % 8 == 0:  # whole bytes of no integer type
+    if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
     single_bits = look_up(packed, fields_of_bytes(1, packed.device), count * bits)

@@ -232,7 +232,7 @@ class ProcessGroupCommunicator(Communicator):
         return by_position[[worker % subgroup.step for worker in self.local_workers]]
 
     def _subgroup_communicator(self, subgroup: range) -> ProcessGroupCommunicator | None:
-        """Return the communicator of this process's subgroup; ``subgroup`` is that of worker 0.
+        """Return the communicator of this process's subgroup; ``subgroup`` has the workers of worker 0's.
 
         Return None if several workers share a process or if the transport is not ``torch.distributed``. All processes
         create the groups of all subgroups, as torch demands.

@@ -132,11 +132,10 @@ class CarriedCollective(NamedTuple):
 class SharedMemory(Transport):
     """A group of processes of one machine that exchange through a file which all processes map.
 
-    This transport exchanges the same values as any other, so the training is the same. It times its own work
-    separately: the copies and the waiting for other processes, which stand in for the network. A step's time minus this
-    time is that of computing, encoding, decoding and local reduction. If ``idle_s`` returns the seconds of a network,
-    the processes also idle for as long as in a training on this network, so that they compute at the same moments, and
-    with as little in their caches.
+    This transport exchanges the same values as any other, so the training is the same. It separately times its copies
+    and its waits for other processes, which stand in for the network. The rest of a step is computing, encoding,
+    decoding and local reduction. If ``idle_s`` returns the seconds of a network, the processes also idle for these
+    seconds, so that computing overlaps and loses its caches as in a training on this network.
 
     Args:
         file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
@@ -180,8 +179,8 @@ class SharedMemory(Transport):
             unfinished.rename(file)
         self._wait_until(file.exists, "rank 0 did not begin")
         mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
-        counters_per_line = LINE_BYTES // np.dtype(np.int64).itemsize  # of which each process uses the first
-        self._barriers = mapped[:counter_bytes].view(np.int64)[::counters_per_line]  # by rank, the barriers reached
+        # Each rank counts the barriers that it has reached, in the first number of its cache line.
+        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // np.dtype(np.int64).itemsize]
         self._buffers = torch.from_numpy(mapped[counter_bytes:]).view(2, processes, capacity_bytes)
 
     def take_carried(self) -> list[CarriedCollective]:

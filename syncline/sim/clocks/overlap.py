@@ -287,7 +287,7 @@ class Streams:
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
         """Yield the spans of all workers in the step of this number, which has these calls."""
         compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
-        end_s: dict[int, Floats] = {}  # of each call that has started, by its index
+        end_s: dict[int, Floats] = {}  # end of each started call, by index
         for action in step_actions(calls, len(self.now_s)):
             if action.kind == "compute":
                 yield self._compute(number, action.fraction * compute_s)

@@ -103,7 +103,7 @@ def phased_clock(
 
 
 def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
-    """Return the collectives of the steps from ``begin`` to ``end - 1``, a phase, all awaited before the next phase.
+    """Return the collectives of a phase, steps ``begin`` to ``end - 1``, all awaited before the next phase.
 
     Their steps count from the first step of the phase. ``steps`` is the number of steps of the training, and
     ``members`` are the workers of the phase.
@@ -118,7 +118,7 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
             expected = f"those present in steps {begin} to {end - 1}, or none, which means all of these"
             raise SpecError("calls.group", group, expected)
     phase_calls = []
-    is_last_phase = end == steps  # whose calls may be awaited after the last step, that is never
+    is_last_phase = end == steps  # its calls may still be under way when the training ends
     for call in calls:
         wait_steps = call.wait_steps if is_last_phase else min(call.wait_steps, end - 1 - call.step)
         phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))  # None: all
@@ -160,7 +160,7 @@ def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s
 
 
 def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
-    """Return the timeline of a whole training, joined from its phases, whose workers and steps are renumbered."""
+    """Return the timeline of a whole training from its phases; renumber their workers and steps."""
     tables = []
     for phase in phases:
         columns = phase.clock.timeline.to_columns()
@@ -222,11 +222,11 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
-    """Return the end of the final execution of each step, ``(T,)`` seconds: steps that were lost are repeated later."""
+    """Return the end of the final execution of each step, ``(T,)`` seconds, because lost steps are repeated."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
-            # Within a stretch all takes as long as without failures.
+            # Within a stretch, steps and checkpoints take as long as without failures.
             for num_done in range(stretch.first_step + 1, stretch.first_step + stretch.num_steps + 1):
                 ends_s[num_done - 1] = stretch.start_s + work.end_s(num_done) - work.next_start_s(stretch.first_step)
     return ends_s
@@ -234,7 +234,7 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
 
 def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
     """Return the timeline of the final executions of steps, and of the failures and checkpoints between them."""
-    if not keep_steps:  # no step whose end would limit the stretches
+    if not keep_steps:
         return clock.timeline
     step_delay_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
@@ -248,7 +248,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     stretches += _checkpoints(clock, step_end_s[:keep_steps], stretches)
     stretches.sort(key=lambda stretch: stretch.start_s)
     spans = []
-    for worker in range(timeline.workers):  # a stretch is of all workers
+    for worker in range(timeline.workers):  # all workers do the same in a stretch
         for stretch in stretches:
             spans.append(Span(
                 worker, FAILURES, stretch.what, label=stretch.what, start_s=stretch.start_s, end_s=stretch.end_s,
@@ -263,7 +263,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
 def _checkpoints(clock: Clock, step_end_s: Floats, failures: list[Stretch]) -> list[Stretch]:
     """Return a stretch for each checkpoint, from the end of a step until the next step or a stretch of failures begins.
 
-    ``clock`` is that without failures, ``step_end_s`` the end of each step with them.
+    ``clock`` is without failures; ``step_end_s`` has the end of each step with failures.
     """
     checkpoints = []
     for step, (end_s, next_end_s) in enumerate(pairwise(step_end_s.tolist())):

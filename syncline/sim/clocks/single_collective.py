@@ -50,8 +50,8 @@ def collective_finish_s(
         nbytes: n, bytes with the meaning that the collective's closed form gives them.
         network: the link that every worker has, one link per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` in `syncline.costmodel.collectives.table`; on a network of nodes or sites
-            also one of ``HIERARCHICAL[kind]``; or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or
-            ``OF_NCCL[kind]``, to which no rule applies. For None see ``default_algorithm`` in the same module.
+            also one of ``HIERARCHICAL[kind]``; or one of ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``, which ignore ``rule``.
+            None: the ``default_algorithm`` of that module.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: ``events``, the event simulation; ``lockstep``, recurrences over rounds; or ``auto``, lockstep if it
             supports the collective, else the events.
@@ -96,7 +96,7 @@ def rounds_finish_s(
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: as in `collective_finish_s`.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
-        copies: number of workers for which each stands, ``(P,)``, in lockstep only, see
+        copies: number of equal workers that each worker stands for, ``(P,)``, in lockstep only; see
             `syncline.costmodel.layouts.groups.copies_of_groups`.
 
     Returns:
@@ -136,7 +136,7 @@ MAX_MESSAGES = {"lockstep": 12_000_000, "events": 1_000_000}
 """Largest number of messages of a collective that each evaluator plays for a projection: so many take about 1 s."""
 
 MAX_REPEATED_MESSAGES = {"lockstep": 2_000_000_000, "events": 4_000_000}
-"""The same for algorithms whose rounds are equal, such as a ring, if they share no channels: they take 1 s, too."""
+"""The same for algorithms with equal rounds that share no channels, such as a ring: so many also take about 1 s."""
 
 MAX_GROUP_MESSAGES = 300_000
 """Largest number of messages of all groups that are played, because `advise` asks for hundreds of such collectives.
@@ -159,8 +159,7 @@ def simulated_s(
 ) -> tuple[float, str]:
     """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
 
-    Groups that do the same over channels of their own are simulated once, see
-    `syncline.costmodel.layouts.groups.different_groups`.
+    Groups with equal, separate channels are simulated once, see `syncline.costmodel.layouts.groups.different_groups`.
 
     Args:
         kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
@@ -200,8 +199,7 @@ def _groups_s(
 ) -> tuple[float, str]:
     """Return the seconds of a collective that all groups run at once, and the evaluator; or nan, and the reason.
 
-    Arguments are as in `simulated_s`. In lockstep one group can stand for several equal groups that share its channels,
-    which the event simulation has to run one by one.
+    Arguments are as in `simulated_s`. In lockstep one group can stand for several equal groups on its channels.
     """
     groups = different_groups(group, workers, network)
     worker_topology = topology(network, workers)
@@ -237,8 +235,8 @@ def _flat_groups_finish_s(
 ) -> Floats:
     """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
 
-    The algorithm's rounds are the same for all groups, whatever their places. The topology ``members`` has the workers
-    of one group after another; each group stands for ``copies`` equal groups.
+    All groups run the same rounds. The workers of ``members`` are in the order of the groups; group g stands for
+    ``copies[g]`` equal groups.
     """
     group_size = members.workers // len(copies)
     group_rounds = rounds(kind, group_size, nbytes, algorithm)
@@ -256,9 +254,9 @@ def _flat_groups_finish_s(
 def _groups_finish_s(
     kind: str, groups: int, nbytes: float, members: Topology, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
-    """Return ends in seconds of a collective that all groups run at once; the largest of them is that of all groups.
+    """Return end times of a collective that all groups run at once; the latest is the end of the last group.
 
-    The topology ``members`` has the workers of one group after another, and as many of each.
+    The workers of ``members`` are in the order of the groups, which have equal sizes.
     """
     group_size = members.workers // groups
     times = StepTimes.checked(np.zeros((1, members.workers)))  # one step, without computing

@@ -192,14 +192,14 @@ def _group_algorithm(
     if policy == "nccl":
         raise SpecError("algorithm", policy, "an algorithm's name, for parts of workers whose links differ")
     members = among(topology(network, workers), ranks)
-    has_places = place_of(members, len(ranks)) is not None  # the workers are on lines between places
+    has_places = place_of(members, len(ranks)) is not None
     return _fastest(kind, nbytes, members) if has_places else None
 
 
 def _algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of all workers, or of as many with equal links; None: the default.
+    """Return the algorithm of a collective of ``workers`` workers with equal links, or of all; None: the default.
 
     ``auto`` takes the fastest, which may need a simulation.
     """

@@ -119,7 +119,7 @@ class CheckpointTimes:
     def reload_s(self) -> float:
         """Return the seconds until all workers have a checkpoint's state.
 
-        Workers whose machines stayed load it, and at the same time those on new machines fetch it from others.
+        Old workers load the checkpoint while workers on new machines fetch the state from others.
         """
         return max(self.load_s, self.join_s)
 
@@ -154,12 +154,12 @@ class SavedSteps:
 
     def end_s(self, step: int) -> float:
         """Return the time at which the first ``step`` steps end, before the checkpoint that may follow."""
-        checkpoints = max(step - 1, 0) // self.every  # before the last of these steps
+        checkpoints = max(step - 1, 0) // self.every  # without one after the last step
         return self.steps_s(step) + self.saving.stop_s * checkpoints
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the step of the last checkpoint written by ``elapsed_s`` seconds after a start from ``saved_step``."""
-        # A checkpoint is written ``lag_s`` after the next step could begin; times are of a training without failures.
+        # A checkpoint is written ``lag_s`` after the next step could begin.
         latest_start_s = elapsed_s + self.next_start_s(saved_step) - self.saving.lag_s
         num_before = saved_step // self.every  # checkpoints up to the saved step
         later_checkpoints = range(num_before + 1, self.steps // self.every + 1)
@@ -183,7 +183,7 @@ def equal_step_ends(step_s: float) -> Callable[[int], float]:
 def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> int | None:
     """Return the number of steps nearest to a checkpoint interval; None if the interval is infinite.
 
-    A checkpoint takes ``lag_s`` to write, and the next one begins no earlier than it ends.
+    Writing a checkpoint takes ``lag_s``, and must end before the next checkpoint begins.
     """
     if math.isinf(interval_s):
         return None

@@ -62,7 +62,7 @@ class RestartedTraining:
                 return costs
 
     def _train(self, start_s: float) -> float:
-        """Train from the last checkpoint to the next failure or the end; return the time in seconds."""
+        """Train from the last checkpoint to the next failure or the end; return the time of that in seconds."""
         work, first_step = self.work, self._saved_step
         remaining_s = work.next_start_s(work.steps) - work.next_start_s(first_step)
         finish_s = start_s + remaining_s  # without another failure
@@ -71,7 +71,7 @@ class RestartedTraining:
             saved_step = done_step = work.steps
         else:
             done_step = work.done_by(first_step, end_s - start_s)
-            has_failed = end_s == self._next_outage.at_s  # otherwise the simulation ends, which loses no step
+            has_failed = end_s == self._next_outage.at_s  # the end of the simulation loses no steps
             saved_step = work.saved_by(first_step, end_s - start_s) if has_failed else done_step
         self._add_costs(start_s, end_s, first_step, saved_step, done_step)
         if saved_step > first_step:
@@ -83,7 +83,7 @@ class RestartedTraining:
         """Add the costs of a period of training after ``first_step``; its steps after ``saved_step`` are lost."""
         work, costs, workers = self.work, self._costs, self.group.workers
         useful_s = work.steps_s(saved_step) - work.steps_s(first_step)
-        planned_s = work.next_start_s(saved_step) - work.next_start_s(first_step)  # of these steps and checkpoints
+        planned_s = work.next_start_s(saved_step) - work.next_start_s(first_step)  # with checkpoints
         kept_s = min(planned_s, end_s - start_s)
         costs.useful_s += workers * useful_s
         costs.checkpoint_s += workers * max(kept_s - useful_s, 0.0)  # rounding can make the difference negative
@@ -189,16 +189,16 @@ class ElasticTraining:
 
     A failure costs the step under way, the time until the others notice, and the re-forming of the group. A returned
     worker gets the state of the others, which pause after their step to let this worker join. If fewer than
-    ``min_workers`` workers are present, they wait; if no worker is present, the state is that of the last checkpoint.
+    ``min_workers`` workers are present, they wait. If all are absent, the training returns to the last checkpoint.
 
     Args:
         group: the workers that train, and the costs of a failure.
         steps: number of steps of the training; a step of n of P workers counts as n / P steps.
-        work_of: function of the mask of present workers that returns the times of all steps as if they made them all.
+        work_of: function that returns the times of the whole training with the workers in a mask, ``(P,)``.
         outages: outages in the order of time.
         until_s: time at which the simulation stops.
         whole_steps: whether every step counts as one, with any number of workers.
-        period: number of steps between two exchanges of the workers; a failed worker loses its steps since the last.
+        period: number of steps between exchanges; a failed worker loses its steps since the last exchange.
         on_steps: observer of completed steps.
     """
 
@@ -212,7 +212,7 @@ class ElasticTraining:
     on_steps: StepsObserver | None = None
 
     def __post_init__(self) -> None:
-        self._members = np.ones(self.group.workers, dtype=bool)  # workers of the group, since it was last formed
+        self._members = np.ones(self.group.workers, dtype=bool)  # workers with which the group was last formed
         self._work = self.work_of(self._members)
         self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
         self._costs = FailureCosts(self.group.workers)
@@ -236,7 +236,7 @@ class ElasticTraining:
         return costs
 
     def _process_change(self, now_s: float) -> float:
-        """Process workers that leave or join just when the others would go on; return the time at which these go on."""
+        """Process workers that leave or join before the group goes on; return the time at which it goes on."""
         change = self._roster.take_next_change(self._costs)
         self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
         if change.left:
@@ -250,7 +250,7 @@ class ElasticTraining:
         return 1.0 if self.whole_steps else present / self.group.workers
 
     def _train(self, start_s: float) -> float:
-        """Train until the group changes or the training ends; return the time in seconds."""
+        """Train until the group changes or the training ends; return the time of that in seconds."""
         work, first_step, costs, roster = self._work, self._steps_made, self._costs, self._roster
         num_steps_left = (self.steps - costs.steps) / self._step_weight(roster.num_present)
         last_step = first_step + math.ceil(num_steps_left - 1e-9)  # a rounding error must not add a step
@@ -312,7 +312,7 @@ class ElasticTraining:
             for worker in failed:
                 first_lost = max(steps_exchanged, self._first_steps.get(worker, 0))
                 lost_s = self._work.steps_s(self._steps_made) - self._work.steps_s(first_lost)
-                lost_steps = 0.0  # whole steps count although a worker's share of them is lost
+                lost_steps = 0.0  # with ``whole_steps``, the other workers' shares keep the steps
                 if not self.whole_steps:
                     lost_steps = (self._steps_made - first_lost) / self.group.workers
                 costs.useful_s -= lost_s

@@ -35,9 +35,8 @@ def _eager_round(own_times: Any, previous_times: Any, own_cost: Any, message_cos
 def _rendezvous_round(before: Any, times: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
     """Compute one round of a ring by the rendezvous rule: the later end of each worker's two messages.
 
-    ``before``, ``times`` and ``after`` are the times of the worker before each worker in a ring, of the worker itself,
-    and of the one after it. ``cost`` has the seconds of its message to the worker after, ``cost_before`` those of the
-    message from the worker before.
+    ``times`` has a time for each worker; ``before`` and ``after`` have those of its predecessor and successor in the
+    ring. ``cost`` has the seconds of a worker's message, ``cost_before`` those of its predecessor's.
     """
     for i in range(len(result)):
         sent = (after[i] if after[i] > times[i] else times[i]) + cost[i]
@@ -62,7 +61,7 @@ def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
     s is the stride, the distance in memory between neighbours of the ring.
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
-    max_halo = block_rounds * stride  # workers before a block on which its times depend, see the module
+    max_halo = block_rounds * stride  # a block's times depend on so many workers before it, see the module
     own_cost, message_cost = _padded(own_cost, max_halo, after=0), _padded(message_cost, max_halo, after=0)
     x = x.copy()
     times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
@@ -73,7 +72,7 @@ def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
             end = min(BLOCK, len(x) - first) + halo
             times[:end] = padded[first : first + end]
             cost_first = first + max_halo - halo  # index at which the costs of these workers begin
-            for low in range(stride, halo + stride, stride):  # each round leaves ``stride`` fewer times that are right
+            for low in range(stride, halo + stride, stride):  # times from ``low`` on are right after this round
                 _eager_round(
                     times[low:end],
                     times[low - stride : end - stride],
@@ -93,7 +92,7 @@ def rendezvous_ring(x: Any, cost: Any, stride: int, rounds: int) -> Any:
     ``e_i = max(x_i, x_(i+s)) + cost_i`` is the end of the message between workers i and i + s.
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
-    max_halo = block_rounds * stride  # workers on each side of a block on which its times depend, see the module
+    max_halo = block_rounds * stride  # a block's times depend on so many workers on each side, see the module
     cost, x = _padded(cost, max_halo, max_halo), x.copy()
     times, next_times = np.empty(BLOCK + 2 * max_halo), np.empty(BLOCK + 2 * max_halo)
     for first_round in range(0, rounds, block_rounds):

@@ -63,11 +63,11 @@ def run_gloo(
         call_s: seconds that every worker takes before it comes to the first round.
 
     Returns:
-        Both ``(P,)`` seconds; for a worker without messages its entry.
+        Both ``(P,)`` seconds; a worker without messages is done when it enters.
 
     Raises:
-        Contention: messages of a worker share its link, as in all collectives that are no rings; routes share a
-            channel; or two workers, whose clears-to-send and data share a connection, are not in step.
+        Contention: the collective is no ring, so a worker's messages share its link; routes share a channel; or two
+            workers are not in step, so a clear-to-send waits behind data.
     """
     workers = len(entry_s)
     not_in_step = "clears-to-send queue behind data on one connection, which only the events can follow"
@@ -93,7 +93,7 @@ def run_gloo(
         num_complete = max(round_number + 1 - ahead, 0)  # rounds that a worker completes before it comes to this one
         ready_s = complete_s[num_complete]
         clear_s = ready_s[receivers]  # when the receiver sends the clear-to-send
-        if workers == 2:  # one connection: a clear-to-send waits for the receiver's own message that is leaving
+        if workers == 2:  # on the only connection a clear-to-send waits until the receiver's own message has left
             for messages in (previous, latest):
                 is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + TOLERANCE)
                 clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
@@ -138,8 +138,8 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    # The times after each of the last ``rounds_ahead`` rounds; workers wait for the messages of the oldest of these
-    # rounds. Without a limit nothing is appended, and they wait for nothing but their entry.
+    # The times after each of the last ``rounds_ahead`` rounds; workers wait for the oldest of them. If
+    # ``rounds_ahead`` is None, the queue keeps the entry alone.
     recent_received_s: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)
     for routed_round, repetitions in rounds.runs:
         assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
@@ -171,7 +171,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
         entry_s: time at which each worker begins its messages, ``(P,)`` seconds.
 
     Raises:
-        Contention: unequal messages, or messages of different times, share a channel that limits these messages.
+        Contention: messages of unequal sizes or begin times share a channel that limits them.
     """
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     middle = len(rounds) // 2
@@ -202,13 +202,13 @@ def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
 
 
 def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
-    """Return whether each channel can limit messages if those of both halves are under way at once, ``(C + 1,)``.
+    """Return whether each channel can limit messages if both halves are under way at once, ``(C + 1,)``.
 
-    A message is no faster than the narrowest of its other channels. A channel that can carry the sum of these rates of
-    its messages limits none of them.
+    A message is no faster than the narrowest of its other channels. If a channel can carry the sum of these rates over
+    its messages, it limits none of them.
 
     Args:
-        channels_of_halves: for each half, the channels of M messages, at most H each, ``(M, H)``; -1 for none.
+        channels_of_halves: for each half, the channels of M messages, ``(M, H)``, padded with -1.
         bandwidth: bytes per second of C channels and of channel -1, which is infinite, ``(C + 1,)``.
     """
     demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))

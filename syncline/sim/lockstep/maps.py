@@ -96,7 +96,7 @@ def run_collective(
 
     Raises:
         SpecError: an unknown rule.
-        Contention: transfers that share a channel, and do not begin and end together.
+        Contention: transfers share a channel but do not begin and end together.
     """
     (kind, nbytes, algorithm), entry_s = key, ports.received_s  # so far no message has come
     if is_direct(kind, algorithm):
@@ -119,12 +119,12 @@ def key_of(call: Call) -> Key:
 
 
 def _has_connections(key: Key) -> bool:
-    """Return whether the messages of a collective share links as connections do, instead of taking turns at ports."""
+    """Return whether a worker's messages in a collective share its link, instead of taking turns on it."""
     return is_gloo(key.kind, key.algorithm) or is_direct(key.kind, key.algorithm)
 
 
 class CollectiveMaps:
-    """Functions of the times at which workers enter the collectives of a training: the times at which they are done.
+    """Functions that return when workers are done with the collectives of a training, from when they enter.
 
     Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
     collective as soon as the receiver's incoming port is free, even if the receiver still takes part in the last
@@ -132,9 +132,8 @@ class CollectiveMaps:
 
     Args:
         topology: the network of the P workers.
-        uses: number of uses of each collective. Without shared channels each time is the latest of P, of which each
-            depends on one worker's entry: a matrix. To compute it takes as long as to run the rounds P times, so only
-            collectives with more than P uses have one.
+        uses: number of uses of each collective. A collective that shares no channels is a max-plus matrix (see the
+            module). The matrix costs as much as P runs, so it is computed for collectives with more than P uses.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
     """
 
@@ -159,14 +158,14 @@ class CollectiveMaps:
 
     @in_s.setter
     def in_s(self, in_s: Floats) -> None:
-        # Of these, the next collective reads ``in_s`` alone.
+        # The next collective reads only ``in_s`` and the channels.
         self._ports = Ports(in_s, in_s, in_s, self._idle_channels_s())
 
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
         """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
 
         Raises:
-            Contention: transfers that share a channel, and do not begin and end together.
+            Contention: transfers share a channel but do not begin and end together.
         """
         before, workers = self._ports, self._topology.workers
         is_idle = before is None or bool(max(before.in_s.max(), before.busy_s.max()) <= entry_s.min())
@@ -227,10 +226,9 @@ class CollectiveMaps:
 
 
 class GroupedMaps:
-    """The maps of all collectives of a training, from the times at which workers enter to the times they are done.
+    """The maps of all collectives of a training: one `CollectiveMaps` for each group of workers.
 
-    Each group of workers that communicates has one `CollectiveMaps`. A worker has the same ports in all its groups, so
-    that a collective of one group waits for the port that another group has used.
+    A worker has the same ports in all its groups, so its collectives in different groups wait for each other.
 
     Args:
         topology: the network of all workers.
@@ -239,8 +237,7 @@ class GroupedMaps:
 
     Raises:
         SpecError: an unknown collective or algorithm.
-        Contention: groups of some workers on channels that they share with others, or collectives of gloo in such
-            groups.
+        Contention: there are groups of some workers, and channels are shared or a worker's messages share its link.
     """
 
     def __init__(self, topology: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
@@ -251,7 +248,7 @@ class GroupedMaps:
             group_uses[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
-        has_groups = bool(set(uses) - {None})  # None: all workers
+        has_groups = bool(set(uses) - {None})  # the group None has all workers
         if has_groups and (not has_own_links or has_connections):
             raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)  # incoming ports are free
@@ -275,7 +272,7 @@ class GroupedMaps:
         A worker that takes no part is done when it enters.
 
         Raises:
-            Contention: transfers that share a channel, and do not begin and end together.
+            Contention: transfers share a channel but do not begin and end together.
         """
         group = group_ranks(call.group, self._workers)
         maps, key = self._maps[group], key_of(call)
@@ -283,8 +280,8 @@ class GroupedMaps:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
         done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)
-        maps.in_s = self._in_s[members]  # when the ports are free, whichever group used them last
+        maps.in_s = self._in_s[members]  # other groups may have used the ports since
         done_s[members], sent_bytes[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # The maps know no incoming port of a worker that received nothing; it is as free as before.
+        # The maps have no time for the port of a worker that received nothing, so its earlier time stays.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
         return done_s, sent_bytes

@@ -61,8 +61,8 @@ class Ports:
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
     def shift_from(self, earlier: Ports) -> float | None:
-        """Return the seconds by which all times are later than those of ``earlier``; None if not all by as much."""
-        shift_s = float(self.out_s[0] - earlier.out_s[0])  # of the first worker, which all others must have
+        """Return by how many seconds all times are later than in ``earlier``; None if the times differ in this."""
+        shift_s = float(self.out_s[0] - earlier.out_s[0])
         for times_s, earlier_s in zip(self.times_s, earlier.times_s, strict=True):
             is_used = np.isfinite(times_s)
             if times_s is self.busy_s:  # channels that these rounds did not use stay as they were
@@ -88,14 +88,14 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 
     Raises:
         SpecError: an unknown rule.
-        Contention: transfers that share a channel, and do not begin and end together.
+        Contention: transfers share a channel but do not begin and end together.
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
     run_round, run_rings = _eager, _eager_rings
     if rule == "rendezvous":
         run_round, run_rings = _rendezvous, _rendezvous_rings
-        ports.received_s = np.full_like(ports.out_s, -np.inf)  # by this rule ``out_s`` alone is the state
+        ports.received_s = np.full_like(ports.out_s, -np.inf)  # the rule uses ``out_s`` only
     for routed_round, repetitions in rounds.runs:
         if isinstance(routed_round, RoutedSequence):
             _run_one_by_one(routed_round, ports, rule)
@@ -104,11 +104,11 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
             run_rings(routed_round, routed_round.rings, ports, repetitions)
             continue
         shared_flow = _shared_flow(routed_round, rounds)
-        for num_left in reversed(range(repetitions)):  # after this round
+        for num_left in reversed(range(repetitions)):
             if not routed_round.shares_channels or not num_left:
                 run_round(routed_round, ports, shared_flow)
                 continue
-            # Shared channels take long. If a round makes all times later by as much, so do the rounds that are left.
+            # Save computing: once a round shifts all times equally, each later round shifts them as much.
             ports_before = ports.copy()
             run_round(routed_round, ports, shared_flow)
             shift_s = ports.shift_from(ports_before)
@@ -160,21 +160,18 @@ def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow 
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None, begin_s: Floats) -> Floats:
-    """Return the time at which the bytes of each message have left, ``(..., M)`` seconds.
-
-    ``begin_s`` is the time at which they begin to flow, ``(..., M)`` seconds.
-    """
+    """Return the end of the flow of each message, which begins at ``begin_s``; both ``(..., M)`` seconds."""
     if shared_flow is None:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
-        raise Contention("shared channels are no linear map")  # several runs at once are the columns of a matrix
+        raise Contention("shared channels are no linear map")
     return shared_flow.end_s(begin_s, ports.busy_s)
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
     """Run one round by the eager rule, which changes the ports in place.
 
-    If all workers send and receive, whole arrays stand for the workers, which is faster than indices.
+    If all workers send and receive, operations on whole arrays save time over indexing.
     """
     senders, receivers, _ = routed_round.messages
     if routed_round.sender_to is not None:
@@ -198,7 +195,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitio
     """Run equal rounds by the eager rule: the first and the last alone, and all others at once.
 
     After the first round a worker's incoming port is free when its sender's outgoing port is free. So one time per
-    worker is the whole state, until the last round writes all times of the ports again.
+    worker describes the state of the rounds between; the last round writes all times of the ports.
     """
     _eager(routed_round, ports)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
@@ -210,7 +207,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitio
 
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the rendezvous rule, which changes ``out_s`` of the ports in place, the whole state."""
+    """Run one round by the rendezvous rule, which only changes ``out_s`` of the ports, in place."""
     senders, receivers, _ = routed_round.messages
     through_s = ports.out_s  # see the module
     if routed_round.sender_to is not None:
@@ -247,9 +244,9 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return the values of the workers' messages along M rings of G workers, ``(G, M, 1)``; one number as it is."""
+    """Return the value of each worker's message along M rings of G workers, ``(G, M, 1)``; return a number unchanged."""
     if isinstance(values, float):
         return values
-    worker_values = np.empty(order.size)  # of each worker's message, in the order of workers
+    worker_values = np.empty(order.size)
     worker_values[routed_round.messages.senders] = values
     return worker_values[order][..., None]

@@ -26,9 +26,9 @@ KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
-    """Return the M rings of G workers that messages form, as the workers along them ``(G, M)``; None if they form none.
+    """Return the workers along the M rings that messages form, ``(G, M)`` for G workers per ring.
 
-    All workers must take part, and all rings must be of equal length.
+    Return None unless each worker is on a ring, and all rings are of equal length.
     """
     if len(senders) != workers or workers < 2:
         return None
@@ -69,7 +69,7 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
         repetitions: K, number of rounds.
     """
     if isinstance(occupied_s, float) and isinstance(latency_s, float):
-        window = 0  # number of neighbours over which x is the maximum, as after so many rounds
+        window = 0  # rounds so far: x is the maximum over as many neighbours
         while window < repetitions:
             step = min(window + 1, repetitions - window)
             x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
@@ -81,7 +81,7 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, own_cost_s, message_cost_s))
         return kernels.eager_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
-    padded = _with_last_in_front(x)  # so that the worker before in the ring is the row before, without wrapping around
+    padded = _with_last_in_front(x)  # the first worker gets its predecessor in the ring as the row before it
     own_x, previous_x = padded[1:], padded[:-1]
     received_cost_s = _with_last_in_front(message_cost_s)[:-1]
     arrival_s = np.empty_like(x)
@@ -96,11 +96,11 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
 def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Floats:
     """Return the times after K equal rounds by the rendezvous rule, at which each worker can begin its next round.
 
-    ``cost_s`` is c + alpha, the seconds of a message, one number for all or ``(G, M, 1)``; the other arguments are
-    those of `eager_rounds`.
+    ``cost_s`` has the seconds of each message, c + alpha in the module's formula: one number for all or ``(G, M, 1)``.
+    The other arguments are as in `eager_rounds`.
     """
     if isinstance(cost_s, float):
-        window = 0  # number of neighbours on each side over which x is the maximum, as after so many rounds
+        window = 0  # rounds so far: x is the maximum over as many neighbours on each side
         while window < repetitions:
             step = min(2 * window + 1, repetitions - window)
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
@@ -110,9 +110,8 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
         return kernels.rendezvous_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
-    # Of the messages of workers -1 (the last), 0, ..., G - 1, so that a worker's two messages are neighbours.
     message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))
-    padded = np.concatenate([x[-1:], x, x[:1]])  # so that both neighbours are rows, without wrapping around
+    padded = np.concatenate([x[-1:], x, x[:1]])  # the first and the last worker get their neighbours as rows
     message_end_s = np.empty_like(message_cost_s)
     for _ in range(repetitions):
         np.maximum(padded[:-1], padded[1:], out=message_end_s)

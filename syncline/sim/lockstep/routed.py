@@ -32,14 +32,14 @@ class RoutedRound(NamedTuple):
     Attributes:
         messages: the round: senders, receivers and bytes.
         overhead_s: seconds that the sender is busy before the bytes flow.
-        flow_s: seconds that the bytes flow, n / R for n bytes through the narrowest channel of the route.
+        flow_s: seconds in which the bytes flow: bytes / bandwidth of the narrowest channel of the route.
         latency_s: seconds of latency of the route.
         shares_channels: whether a channel of the round carries messages of several senders to several receivers.
         rings: the workers along the rings that the messages form, see `rings`; None if there are none, or if they were
             not looked for because the round is repeated few times.
         sender_to: the sender to each worker, ``(P,)``, if every worker sends a message and receives one, and the
             senders are in ascending order; otherwise None.
-        channels: channels of each message, at most H, ``(M, H)``, -1 for none; None if no channel is shared.
+        channels: channels of each message, ``(M, H)``, padded with -1; None if no channel is shared.
     """
 
     messages: Round
@@ -56,7 +56,7 @@ class RoutedSequence(NamedTuple):
     """R rounds of one message each, none of which shares a channel; the arrays have a number per round, ``(R,)``.
 
     Attributes:
-        messages: senders, receivers and bytes of the messages in their order.
+        messages: senders, receivers and bytes of the messages, in order.
         overhead_s: as in `RoutedRound`.
         flow_s: as in `RoutedRound`.
         latency_s: as in `RoutedRound`.
@@ -73,12 +73,12 @@ class RoutedRounds:
     """The rounds of a collective on a topology.
 
     Args:
-        runs: each round with its number of repetitions in a row; or all rounds as one sequence, once.
+        runs: each round with its number of repetitions in a row; or one pair ``(sequence, 1)`` with all rounds.
         topology: the network.
         shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``. On the
             other channels transfers follow each other, because they share a port.
-        copies: number of equal workers that each simulated worker stands for, ``(P,)``; all of them use the same shared
-            channels. If None, each stands for itself.
+        copies: number of equal workers that each simulated worker stands for, ``(P,)``, on the same shared channels;
+            one by default.
     """
 
     runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
@@ -205,7 +205,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
     channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
         return np.zeros(channels, dtype=np.bool_)
-    # Row 0 is of senders, row 1 of receivers: one worker that uses the channel, or -1, and whether there are others.
+    # By row (senders, receivers) and channel: one worker that uses the channel, or -1, and whether others use it.
     worker_of_channel = np.full((2, channels), -1, dtype=np.int64)
     has_several = np.zeros((2, channels), dtype=np.bool_)
     visited: set[tuple[int, int]] = set()  # ids of the arrays of equal rounds
@@ -256,14 +256,14 @@ def _routed_round(
 
 
 def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
-    """Return the rounds of one message each, which ``messages`` has in their order, on a topology."""
+    """Return a sequence of rounds with the costs on a topology; round r has message r of ``messages`` alone."""
     paths = topology.paths(messages.senders, messages.receivers)
     rate = narrowest(paths, channel_bandwidths(topology))
     return RoutedSequence(messages, paths.overhead_s, flow_s=messages.nbytes / rate, latency_s=paths.latency_s)
 
 
 def channel_bandwidths(topology: Topology) -> Floats:
-    """Return the bytes per second of each channel, and infinity for channel -1, which stands for none, ``(C + 1,)``."""
+    """Return the bytes per second of each channel, ``(C + 1,)``; the last is infinite, because index -1 means none."""
     return np.append(topology.bandwidth_bytes_per_s, np.inf)
 
 

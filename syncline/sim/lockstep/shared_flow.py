@@ -19,17 +19,17 @@ class SharedFlow:
 
     Each message gets the smallest of its channels' equal parts, ``R = min_c B_c / m_c``, with B_c the bandwidth of
     channel c and m_c messages on this channel. This is the max-min fair rate if each message has a full channel on
-    which all messages have the same rate. The rate stays the same until the end if these messages have as many bytes.
+    which all messages have the same rate. If these messages have equal bytes, the rate is constant until they end.
 
     Args:
         nbytes: bytes of each message, ``(M,)``.
-        channels: channels of each message, at most H, ``(M, H)``; -1 for none.
+        channels: channels of each message, ``(M, H)``, padded with -1.
         bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
         shared: whether each channel may have several messages, ``(C + 1,)``; the last has none.
-        copies: number of equal messages for which each stands, ``(M,)``, on its shared channels; one by default.
+        copies: number of equal messages that each message stands for, ``(M,)``; one by default.
 
     Raises:
-        Contention: messages that get different shares, or have different sizes.
+        Contention: messages on one channel get different rates, or have different sizes.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SharedFlow:
         shared: NDArray[np.bool_],
         copies: Ints | None = None,
     ) -> None:
-        # A use is a message with bytes on a shared channel of its route; uses of one channel stand together.
+        # A use is a pair of a message with bytes and a shared channel of its route. Uses are sorted by channel.
         messages, hops = np.nonzero(shared[channels] & (nbytes > 0)[:, None])
         channel_of_use = channels[messages, hops]
         order = np.argsort(channel_of_use, kind="stable")
@@ -55,7 +55,7 @@ class SharedFlow:
         self._flow_s = nbytes / rate
         if not len(self._messages):
             return
-        # A shared channel that limits any message must limit all its messages alike: the same rates, the same bytes.
+        # All messages of a channel that limits one of them must have the same rate and bytes.
         use_rate, use_bytes = rate[self._messages], nbytes[self._messages]
         is_limited = use_rate >= np.repeat(equal_part[self._channels], use_counts) * (1 - TOLERANCE)
         limits = np.logical_or.reduceat(is_limited, self._first_uses) & (counts[self._channels] > 1)
@@ -66,14 +66,14 @@ class SharedFlow:
                 raise Contention("unequal transfers share a channel, which lockstep cannot follow")
 
     def end_s(self, begin_s: Floats, busy_s: Floats) -> Floats:
-        """Return the time at which the bytes of each message have left, ``(M,)`` seconds.
+        """Return the time at which the last byte of each message leaves, ``(M,)`` seconds.
 
         Args:
             begin_s: time at which the bytes of each message begin to flow, ``(M,)`` seconds.
             busy_s: time until which each channel is busy, ``(C + 1,)`` seconds; changed in place.
 
         Raises:
-            Contention: messages that begin at different times on a shared channel, or before it is free.
+            Contention: messages begin at different times on a shared channel, or before the channel is free.
         """
         end_s: Floats = begin_s + self._flow_s
         if not len(self._messages):

@@ -47,13 +47,13 @@ class WorkerFailures:
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)  # in spans of the timeline
         self.periods: list[AbsencePeriod] = []
-        self.lost_steps = 0  # of all workers
+        self.lost_steps = 0
         self.last_failure_s = 0.0
 
     def take_next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
-        """Return the absence that keeps a worker from finishing these steps, begun at ``now_s``; None without one.
+        """Return the absence that keeps a worker from finishing steps that begin at ``now_s``; None without one.
 
-        The steps that the worker completes before the absence are counted as lost.
+        Count the steps that the worker completes before the absence as lost.
         """
         if self.absences is None:
             return None
@@ -83,7 +83,7 @@ class WorkerFailures:
         """
         if self.absences is None:
             return None
-        costs = FailureCosts(self.workers, wall_s, steps=steps / self.workers)  # as if all workers made each step
+        costs = FailureCosts(self.workers, wall_s, steps=steps / self.workers)
         costs.lost_s = float(self.lost_s.sum())
         for period in self.periods:
             if period.from_s < wall_s:  # an absence may begin or last after the end of the training
@@ -141,7 +141,7 @@ class _AsyncSimulation:
         workers = settings.workers
         self.failures = WorkerFailures(workers, pace, absences)
         self.policy = ServerPolicy(settings, observer, self)
-        self.num_steps, self.num_updates = [0] * workers, [0] * workers  # in each worker's program so far
+        self.num_steps, self.num_updates = [0] * workers, [0] * workers
         self.arrivals: list[int] = []  # workers whose updates arrived at this instant
         upper = settings.hierarchy
         self.upper = None if upper is None else UpperServerPrograms(settings, upper, observer, self.policy)
@@ -166,7 +166,7 @@ class _AsyncSimulation:
             handler_starts_s = [0.0] * len(topology.places)
             program_starts_s = [*starts_s, *handler_starts_s]  # in the order of `_programs`
             policy.begun_s = list(starts_s)
-        if self.failures.absences is not None:  # a failure may return steps to workers that got none
+        if self.failures.absences is not None:  # workers without steps may get those of a failed worker
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
         lateness = None if delay is None else delay_between_programs
@@ -180,7 +180,7 @@ class _AsyncSimulation:
         except (EndSimulation, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline(), isinstance(end, KeyboardInterrupt)
         except Stuck:
-            # Failures may leave workers without steps, and local servers without workers that fill their version.
+            # After failures, workers may have no steps left, and local servers may never fill their buffers.
             if self.failures.absences is None or not (policy.sleeping or self.upper):
                 raise
             timeline, has_ended = self.simulation.timeline(), True
@@ -204,11 +204,11 @@ class _AsyncSimulation:
         handlers: list[list[Instruction]] = []
         for worker in range(self.settings.workers):
             if worker in working:
-                programs.append(self._work_program(worker))  # which counts its steps and its update
+                programs.append(self._work_program(worker))  # increments `num_updates` and `num_steps`
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
                 has_steps = self.policy.assigned[worker] > 0
                 handlers.append(self._handler_program(worker, update, last_step) if has_steps else [])
-            else:  # the model has the number 0, as if an update -1 had come before it
+            else:  # model ``update + 1`` has the number 0
                 programs.append(self._await_model_program(worker, update=-1, last_step=-1))
                 handlers.append(self._reply_program(worker, update=-1, last_step=-1))
         upper_programs = self.upper.programs() if self.upper else []
@@ -287,7 +287,8 @@ class _AsyncSimulation:
         self.failures.fail(worker, self.policy.begun_s[worker], absence)
         self.policy.fail(worker, for_good=math.isinf(absence.back_s))
         if self.policy.sleeping:
-            self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)  # after other failures of now
+            # Other workers may fail at this instant, so wake the sleeping ones at its end.
+            self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)
 
     def _await_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""

@@ -99,9 +99,9 @@ class UpperServerPrograms:
         return programs
 
     def send_due(self, server: ServerState) -> None:
-        """Send the update of a local server if it is due, or its last update once no worker's update can still arrive.
+        """Send the update of a local server if it is due, or if no more updates of its workers can arrive.
 
-        After the last steps the other local servers do the same, because they may have no worker left that triggers it.
+        Once all steps are assigned, also check the other local servers, whose workers may send nothing more.
         """
         self._send_if_due(server)
         if self.policy.steps_left:
@@ -197,7 +197,7 @@ class UpperServerPrograms:
         self._arrivals.append(server_number)
 
     def _take_arrivals(self, _: object) -> None:
-        """Apply the updates that have arrived at the upper server at this instant: a version of its model each."""
+        """Apply the updates that have arrived at the upper server at this instant; each makes a version."""
         arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
         for server_number in arrivals:

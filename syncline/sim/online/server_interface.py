@@ -99,7 +99,8 @@ class ServerSettings:
             raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
-        most_updates = min(self.groups, default=self.num_participants)  # that a server without a full buffer can get
+        # Workers wait for a version, so a server gets at most one update of each before its buffer must be full.
+        most_updates = min(self.groups, default=self.num_participants)
         if self.synchronous and self.buffer_size > most_updates:
             senders = "the workers" if self.participants is None else "the participants"
             expected = f"at most {most_updates}, {senders}, who wait until it is full"
@@ -121,13 +122,13 @@ class EndSimulation(Exception):
 
 
 class EventObserver:
-    """An observer that computes what the events mean, gradients and models; called in the events' order.
+    """The base class of observers, which compute gradients and models when events happen, in the events' order.
 
-    This class ignores all events; a subclass overrides what it observes, and may raise `EndSimulation`.
+    This class ignores all events. A subclass overrides some methods, which may raise `EndSimulation`.
     """
 
     def step(self, worker: int, number: int) -> None:
-        """Process that a worker has made local step ``number``, counted from 0."""
+        """Compute local step ``number`` of a worker, counted from 0, when the step ends."""
 
     def arrive(self, worker: int, age: int) -> None:
         """Process a worker's update; the server has made ``age`` versions since that worker's model."""
@@ -139,10 +140,10 @@ class EventObserver:
         """Send a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """Send the upper server what a local server's model has changed since it last merged the upper server's."""
+        """Send the upper server the change of a local server's model since its last merge."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Apply an update of local server ``server``, ``age`` versions old, at the upper server: its next version."""
+        """Make the upper server's next version from an update of a local server that is ``age`` versions old."""
 
     def reply_up(self, server: int) -> None:
         """Send a local server the current model of the upper server."""
@@ -290,11 +291,11 @@ class ServerTopology(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Return the number of programs, each a worker of this topology: 2 P, or 2 P + 2 S with local servers."""
+        """Return the number of programs (workers and handlers), each of which is a worker of this topology."""
         return self.num_workers + len(self.places)
 
     def place_of(self, program: int) -> int:
-        """Return the place of a program, of a worker or a handler, in the whole network; worker i has place i."""
+        """Return the place in the whole network of a program; the program of worker i has place i."""
         return program if program < self.num_workers else self.places[program - self.num_workers]
 
     @property

@@ -23,7 +23,7 @@ class ServerState:
         versions: number of versions that the server has made.
         under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
-        version_in_grace: version whose grace period has begun, the last such version; 0 before the first.
+        version_in_grace: last version whose grace period has begun; 0 before the first.
         merged_versions: number of versions that the server had made when it last merged the upper server's model.
         upper_version: version of the last model that the upper server sent to this local server.
         is_merging: whether an update to the upper server, or the returned model, is on its way.
@@ -110,7 +110,7 @@ class ServerPolicy:
         return first_workers
 
     def take_updates(self, arrived: Sequence[int]) -> None:
-        """Take the updates of workers that have arrived together, or the messages of workers after a failure."""
+        """Take the updates or failure notices of workers, which have arrived at one instant."""
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:
@@ -134,7 +134,7 @@ class ServerPolicy:
             self._send_due(server)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
-        """Take back the steps of a worker that failed before it sent them; ``for_good``: it never comes back."""
+        """Take back the unsent steps of a failed worker, which never returns if ``for_good`` is true."""
         self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
@@ -168,17 +168,17 @@ class ServerPolicy:
             self.contributions[index] = self.contributions[index]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
-        if has_returned:  # while it was away it counted as under way, so that versions waited for it
+        if has_returned:  # an absent worker counts as under way, because versions wait for its return
             server.under_way -= 1
         self._assign(worker)
-        # Without steps for it, this worker may be the last for which a version or an update to the upper server waits.
+        # If the worker gets no steps, a version or an update to the upper server may have nothing left to wait for.
         if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
             if server.buffered and self._is_last_version(server):
                 self._make_version(server)
             self._send_due(server)
 
     def _take_idle(self, server: ServerState) -> list[int]:
-        """Remove and return the next participants from the idle workers: drawn ones, or all if no steps are left."""
+        """Draw the next participants from the idle workers (all if no steps are left); remove and return them."""
         idle, num_present = server.idle, self.settings.workers - len(self.departed)
         num_participating = num_present - len(idle)
         num_drawn = self.settings.num_participants - num_participating
@@ -198,14 +198,14 @@ class ServerPolicy:
             self.server_of[worker].under_way += 1
 
     def _take_failure_notice(self, worker: int) -> None:
-        """Process the message of a worker that failed: it asks for a model, or says that it does not come back."""
+        """Process a failed worker's message, which asks for a model or says that the worker never returns."""
         server = self.server_of[worker]
         if worker not in self.departed:
             server.idle.append(worker)
             return
         server.under_way -= 1
         self.timing.release_model(worker)  # ends its handler, which sends nothing to a departed worker
-        if server.buffered:  # updates that may have waited for this worker
+        if server.buffered:
             self._apply_updates_if_ready(server)
 
     def _is_last_version(self, server: ServerState) -> bool:
@@ -214,7 +214,7 @@ class ServerPolicy:
         return not server.under_way and not may_get_steps
 
     def _apply_updates_if_ready(self, server: ServerState) -> None:
-        """Make a version if the buffer is full, after the grace period if any, or if no further update can arrive."""
+        """Make a version if no further update can arrive, or if the buffer is full and any grace period is over."""
         is_full = len(server.buffered) >= self.settings.buffer_size
         if self._is_last_version(server) or (is_full and not self.settings.grace_period_s):
             self._make_version(server)

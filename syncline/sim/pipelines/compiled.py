@@ -114,7 +114,7 @@ def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
 
 @compiled
 def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
-    """Begin the stage's next task if its input has arrived; else note for which task's input the stage waits."""
+    """Begin the stage's next task if its input has arrived; else note that the stage waits for this input."""
     if stages[stage].num_done == tasks.shape[1]:
         return
     if pipeline.greedy:
@@ -147,8 +147,8 @@ def _may_forward(pipeline: Any, state: Any) -> bool:
 def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
     """Choose and begin a greedy stage's next task: a backward whose input has arrived, else a forward, if it can.
 
-    As long as the input of the backward may arrive at this instant, the stage puts off the choice of a forward;
-    ``last``: all other events of the instant are over. Without a task that can begin, the stage waits for any input.
+    The backward's input may still arrive at this instant, so a stage chooses a forward only at the end of the instant,
+    when ``last`` is true. If no task can begin, the stage waits for any input.
     """
     state = stages[stage]
     next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
@@ -235,14 +235,14 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
 
 @compiled
 def _changed_link(stages: Any, i: int) -> int:
-    """Return the i-th link whose flows have changed: the list, at most 2 K long, is in pairs in the stages' records."""
+    """Return the i-th changed link; each of the K stages' records holds two of them."""
     return stages[i // 2].changed_links[i % 2]
 
 
 @compiled
 def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
     """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
-    if not pipeline.num_changed:  # the first of this instant; the event is the pipeline's, and needs no stage
+    if not pipeline.num_changed:  # the first change of this instant; the event needs no stage
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
     for i in range(pipeline.num_changed):
         if _changed_link(stages, i) == link:
@@ -253,7 +253,7 @@ def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float
 
 @compiled
 def _incoming_stage(stages: Any, i: int) -> int:
-    """Return the stage that receives the messages on the i-th link whose flows have changed."""
+    """Return the stage that receives the messages on the i-th changed link."""
     link = _changed_link(stages, i)  # 0 to K - 1 are outgoing links, K to 2 K - 1 incoming links
     return link - len(stages) if link >= len(stages) else stages[link].receiver
 
@@ -294,12 +294,12 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
 
 @compiled
 def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now_s: float) -> None:
-    """Set the rate of a stage's message, in bytes per second, and add the event at which its bytes then have left."""
+    """Set the rate of a stage's message in bytes per second, and schedule the new end of its flow."""
     state = stages[stage]
     if rate == state.flow_rate:
         return
     state.remaining_bytes -= (now_s - state.since_s) * state.flow_rate
-    # What rounding of the bytes and of the present time can leave over counts as nothing.
+    # A remainder as small as a rounding error counts as zero bytes.
     if state.remaining_bytes <= pipeline.tolerance * pipeline.nbytes + np.spacing(now_s) * state.flow_rate:
         state.remaining_bytes = 0.0
     state.flow_number += 1
@@ -328,15 +328,15 @@ def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
 
 @compiled
 def _side(stages: Any, stage: int, receiver: int) -> int:
-    """Return the side on which a stage's receiver is: 0 for the next stage, in a circle, 1 for the stage before."""
+    """Return the side of a stage's receiver: 0 for the next stage on the ring of stages, 1 for the stage before."""
     return 0 if receiver == (stage + 1) % len(stages) else 1
 
 
 @compiled
 def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
-    """Add the arrivals that can happen once the message that a stage sends has left: its own and earlier ones.
+    """Schedule the arrivals of a stage's messages that wait no longer, now that its present message has left.
 
-    A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
+    The library delivers a message once ``messages_ahead`` later messages have left, or none is queued.
     """
     state = stages[stage]
     side = _side(stages, stage, state.receiver)

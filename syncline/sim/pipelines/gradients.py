@@ -122,7 +122,7 @@ class PipelineMath:
         if part == len(self.parts) - 1:
             y = self.loss(y, microbatch)
             self.losses[microbatch] = y.detach()
-            self._output_gradient[microbatch, part] = None  # which torch takes as 1, the gradient of a loss by itself
+            self._output_gradient[microbatch, part] = None  # torch uses 1
         else:
             self._part_input[microbatch, part + 1] = y.detach()
         self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])
@@ -165,7 +165,7 @@ class PipelineMath:
     def _differentiate(
         self, stage: int, part: int, microbatch: int, variables: list[Tensor], retain_graph: bool
     ) -> Sequence[Tensor]:
-        """Return the gradients of a part by these variables, with the weights that ``backward_weights`` selects."""
+        """Return a part's gradients by these variables, at the weights that ``backward_weights`` selects."""
         forward = self._forward_states[microbatch, part]
         output_gradient = self._output_gradient[microbatch, part]
         delay = self._version[stage] - forward.version
@@ -173,7 +173,7 @@ class PipelineMath:
             return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
         parameters = dict(self.parts[part].named_parameters())
         current_weights = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-        # The graph shares the parameters' storage: during the backward it has the estimate w - delay * delta.
+        # The graph shares the parameters' storage. So the backward uses the weights w - delay * mean change.
         try:
             for name, parameter in parameters.items():
                 parameter.data.sub_(self._mean_change[part][name], alpha=delay)

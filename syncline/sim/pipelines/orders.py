@@ -112,7 +112,7 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 
 def part_of(task: PipelineTask, stage: int, stages: int) -> int:
-    """Return the part of the model, from 0, in which a task of a stage works: of chunk 0 stage k has part k."""
+    """Return the index of the part of the model in which a task works: ``chunk * K + k`` at stage k of K."""
     return task.chunk * stages + stage
 
 
@@ -179,7 +179,7 @@ class Orders(Sequence[Order]):
 
     @classmethod
     def from_lists(cls, orders: Sequence[Order], numbering: TaskNumbering) -> Orders:
-        """Return the tasks of each stage, lists of equal lengths, as `Orders`, which store them as numbers."""
+        """Return `Orders` from the tasks of each stage, which are lists of equal lengths."""
         if isinstance(orders, Orders):
             return orders
         numbers = [[numbering.number(task) for task in order] for order in orders]

@@ -28,7 +28,7 @@ Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """The durations of tasks, in seconds: of K stages and M micro-batches each, anything that broadcasts to ``(K, M)``.
+    """The durations of tasks in seconds, which broadcast to ``(K, M)`` for K stages and M micro-batches.
 
     With several chunks per stage these are the durations of one chunk. Schedules that split the backward use
     ``weight_s`` for the weights' gradient, and ``backward_s`` for the input's gradient alone.
@@ -91,7 +91,7 @@ PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
 
 
 def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
-    """Return the tag of the message with a task's input; the first chunk, often the only one, is left out."""
+    """Return the tag of the message with a task's input; a chunk number of 0 is left out."""
     return f"{kind}.{chunk} {microbatch}" if chunk else f"{kind} {microbatch}"
 
 
@@ -160,7 +160,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
 
 
 def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> SynclineError | None:
-    """Return an error that names stages which wait for each other in a circle; None if there are none.
+    """Return an error about a stage that can run no task, or about stages that wait for each other; else None.
 
     Args:
         current_instructions: the current instruction of each worker that has not finished.
@@ -172,16 +172,16 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
         replica, stage = divmod(worker, stages)
         return f"stage {stage + 1} of replica {replica + 1}" if replica else f"stage {stage + 1}"
 
-    awaited: dict[int, Recv] = {}  # message for which each worker waits
+    awaited: dict[int, Recv] = {}  # by worker
     for worker, instruction in current_instructions.items():
         if isinstance(instruction, Recv):
             awaited[worker] = instruction
-        elif isinstance(instruction, First):
+        elif isinstance(instruction, First):  # the choice of a greedy stage
             if not instruction.options:
                 problem = f"{stage_name(worker)} never runs forward 1: its in-flight limit is 0"
                 return SynclineError(f"{problem}; expected at least 1")
             receives = [receive for receive in instruction.options if receive is not None]
-            if receives:  # the first is for the preferred task
+            if receives:  # the first option is the preferred task
                 awaited[worker] = receives[0]
 
     # Go from a worker to the worker whose message it awaits, until a worker comes for the second time.

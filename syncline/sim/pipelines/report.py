@@ -115,7 +115,7 @@ def _delays_and_versions(
 ) -> tuple[Ints, int]:
     """Return the delay of each micro-batch in updates, and the largest number of versions of the weights in use.
 
-    With several chunks, the delay of a micro-batch is that of the chunk which is released last.
+    The delay of a micro-batch is that of its last chunk.
 
     Args:
         is_forward: whether each task is a forward pass, in the order of time.
@@ -124,21 +124,21 @@ def _delays_and_versions(
         schedule: the schedule of the pipeline.
     """
     delays = np.zeros(schedule.microbatches, dtype=np.int64)
-    num_updates = np.cumsum(is_release)  # up to and with each task
+    num_updates = np.cumsum(is_release)  # after each task
     forward_version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)
     forward_version[activation[is_forward]] = num_updates[is_forward]
     released_version = forward_version[activation[is_release]]
     release = np.flatnonzero(is_release)
-    # Updates between the forward and the task's own update; a later chunk of the micro-batch overwrites an earlier one.
+    # A delay is the number of updates between the forward and the task's own update. The last chunk's delay stays.
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
-    # A version is needed from the first forward that uses it to the last release of such a forward.
-    change = np.zeros(len(activation), dtype=np.int64)  # of the number of needed versions, by each task
+    # A version is needed from the first forward that uses it until the last activation of these forwards is released.
+    change = np.zeros(len(activation), dtype=np.int64)  # each task's change of the number of needed versions
     forwards = np.flatnonzero(is_forward)
     _, first_use = np.unique(num_updates[forwards], return_index=True)  # the first forward of each version
     _, last_release = np.unique(released_version[::-1], return_index=True)  # the last of each version, from the end
     change[forwards[first_use]] = 1
     change[release[::-1][last_release]] -= 1
-    num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # after an update also the new version
+    num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # an update adds the new version
     return delays, int(num_versions.max(initial=1))
 
 

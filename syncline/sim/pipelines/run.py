@@ -65,7 +65,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if not isinstance(stage_topology, Star) or stage_topology.half_duplex.any():
         return None
     kernels = KERNELS.for_work(2 * stages * tasks)
-    if kernels is None:  # too little work to load them
+    if kernels is None:  # the work is too little to load the kernels
         return None
     tasks_table = np.zeros((stages, tasks), dtype=kernels.TASK)
     if has_fixed_order:
@@ -96,7 +96,7 @@ def _stage_records(stage_topology: Star, limits: Sequence[int], record_type: np.
         records["latency_s"][:, route] = stage_topology.paths(stage, neighbour).latency_s
         records["route_bytes_per_s"][:, route] = np.minimum(up, down[neighbour])
     records["overhead_s"], records["up_bytes_per_s"], records["down_bytes_per_s"] = stage_topology.overhead_s, up, down
-    if limits:  # of a greedy schedule
+    if limits:  # the schedule is greedy
         records["limit"] = limits
     for name in ("awaited_task", "sending_task", "incoming", "other_incoming"):
         records[name] = -1
@@ -111,9 +111,9 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     stages, tasks = tasks_table.shape
     chunks, microbatches = schedule.chunks, schedule.microbatches
     numbers = np.ascontiguousarray(tasks_table["number"])
-    block, step = np.divmod(numbers, np.int32(microbatches))  # a block is a kind and a chunk
+    block, step = np.divmod(numbers, np.int32(microbatches))  # block: kind and chunk; step: micro-batch
     is_forward = block < chunks
-    part = block % chunks * stages + np.arange(stages)[:, None]  # of the model, from 0
+    part = block % chunks * stages + np.arange(stages)[:, None]  # index of the task's part of the model
     is_first, is_last = part == 0, part == chunks * stages - 1
     has_neighbours = (block < 2 * chunks) & (stages > 1)
     receives = has_neighbours & ~np.where(is_forward, is_first, is_last)
@@ -121,7 +121,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     receiving_chunk = (part + np.where(is_forward, 1, -1)) // stages
     receiving_task = (block // chunks * chunks + receiving_chunk) * microbatches + step
 
-    # Rows of spans of a stage: a wait and a task in turn, then the messages; some of them do not exist.
+    # Rows of a stage: a wait and a task in turn, then messages. Only tasks with a neighbour have a wait or a message.
     waits_rows, tasks_rows = slice(0, 2 * tasks, 2), slice(1, 2 * tasks, 2)
     messages_rows = slice(2 * tasks, 3 * tasks)
     exists = np.empty((stages, 3 * tasks), dtype=np.bool_)
@@ -137,7 +137,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     names = [kind if chunks == 1 else f"{kind}.{chunk}" for kind, chunk in blocks]
     tags = [tag_of(kind, microbatch, chunk) for kind, chunk in blocks for microbatch in range(microbatches)]
     wait_begin_s = np.concatenate([np.zeros((stages, 1)), tasks_table["end_s"][:, :-1]], axis=1)
-    # `Words` hold indices of the words beside them; the tags have the order of task numbers, behind the names.
+    # Indices of labels: the names of blocks come first, then the tags in the order of task numbers.
     labels = column(numbers + len(names), block, receiving_task + len(names), np.int32)
     return Timeline(
         workers=stages, worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
@@ -166,9 +166,9 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """A stage of one replica, both numbers from 0, which makes the stage's instructions.
+    """A stage of a replica, as a maker of the stage's instructions; both numbers count from 0.
 
-    ``seconds`` has the durations of tasks by kind, of K stages and M micro-batches, ``(K, M)``.
+    ``seconds`` has the durations of tasks by kind, ``(K, M)`` for K stages and M micro-batches.
     """
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
@@ -207,7 +207,7 @@ class _Stage:
             program += self.run(task)
             if task.kind == released_by:
                 num_gradients_left -= 1
-                if updates_always or num_gradients_left == 0:  # else only after the last gradient
+                if updates_always or num_gradients_left == 0:
                     program += self.update(task.microbatch)
         return program
 
@@ -243,7 +243,7 @@ class _Stage:
 
 
 class _GreedyStage:
-    """A stage that chooses its task whenever it is free: a forward or a backward, of the next micro-batch of each."""
+    """A stage that, whenever it is free, chooses between its next forward and its next backward."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
         self.stage, self.microbatches = stage, schedule.microbatches
@@ -281,7 +281,7 @@ def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
-    # Without effects, whose math needs it, garbage collection would only search the programs, which live until the end.
+    # Programs without effects make no garbage, so a collection would only take time.
     with nullcontext() if pipeline.effects else paused_garbage_collection():
         try:
             return run_events(pipeline_programs(pipeline), network)

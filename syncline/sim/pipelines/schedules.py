@@ -145,7 +145,7 @@ SCHEDULES: Registry[ScheduleKind] = Registry(
 
 
 class CalledSchedule(str):
-    """The name of a kind of schedule that a user's Python call returned, with the kind itself.
+    """The name of a schedule kind that a user's Python function returns; the attribute ``kind`` has the kind itself.
 
     Args:
         fields: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
@@ -250,7 +250,7 @@ def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, 
     """Return the in-flight limit of each stage; refuse limits with which a stage would wait for ever."""
     if isinstance(max_in_flight, Sequence):
         limits = tuple(max_in_flight)
-    elif fixed_order:  # which gains nothing from a limit above the usual one
+    elif fixed_order:  # a limit above the usual one would change nothing but memory
         limits = tuple(min(max_in_flight, usual_limit) for usual_limit in usual_limits(stages))
     else:
         limits = (max_in_flight,) * stages

@@ -317,7 +317,7 @@ class _SlowTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s / divisor
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the original routes with the changed latencies: half of a latency is that of each end's link."""
+        """Return the original routes; a message's latency grows by the mean factor of its sender and receiver."""
         paths = self.whole.paths(senders, receivers)
         factor = (self.latency_factor[senders] + self.latency_factor[receivers]) / 2
         return paths._replace(latency_s=paths.latency_s * factor)

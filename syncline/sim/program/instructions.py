@@ -51,7 +51,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """An instruction to queue a message behind the earlier messages of its stream, without a wait for its end.
+    """An instruction to queue a message behind the earlier messages of its stream; the program goes on at once.
 
     The label is for people; the default is the tag.
     """
@@ -186,9 +186,9 @@ def compute_times(compute_s: ArrayLike) -> Floats:
 
 
 def broadcast_seconds(path: str, seconds: ArrayLike, count: int, noun: str) -> Floats:
-    """Return ``(count,)`` seconds, from one time for all or one for each.
+    """Return ``(count,)`` seconds from one time for all or one for each.
 
-    ``path`` names the field in error lines, and ``noun`` what the times are for.
+    In error lines ``path`` names the field, and ``noun`` the things that take these times.
     """
     try:
         times = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (count,))
@@ -208,7 +208,7 @@ def check_seconds(path: str, seconds: Floats) -> None:
 
 
 def first_if_same(rows: Floats) -> Floats:
-    """Return the first row, ``(1, ...)``, of an array that `np.broadcast_to` has made from one; of others all rows."""
+    """Return the first row, ``(1, ...)``, of an array that `np.broadcast_to` made from one row; else the array."""
     is_broadcast = rows.ndim > 0 and rows.strides[0] == 0
     return rows[:1] if is_broadcast else rows
 
@@ -294,7 +294,7 @@ class _Host:
         self._stream_of_mark: dict[Hashable, str] = {}
         self._started_collectives: set[Hashable] = set()
         self._pending_collectives: dict[Hashable, None] = {}  # an ordered set
-        # The host's last wait for each stream or collective: a stream that is at a later mark has passed the earlier.
+        # The host's last wait for each stream or collective; it includes the earlier waits for the same stream.
         self._host_waits: dict[Hashable, OnStream] = {}
         self._waits_made: dict[str, dict[Hashable, OnStream]] = defaultdict(dict)  # the same, as each stream made them
         self._streams_up_to_date: set[str] = set()  # streams that have made all waits of the host so far
@@ -302,7 +302,7 @@ class _Host:
             self._queue(instruction, stream)
 
     def _queue(self, instruction: Any, stream: str) -> None:
-        """Append an instruction to its stream, behind the host's waits that bind the stream and are not on it yet."""
+        """Append an instruction to its stream, after the host's waits that the stream lacks."""
         kind = type(instruction)
         if kind is HostWait:
             self._add_host_wait(instruction)
@@ -349,12 +349,12 @@ class _Host:
                 mark = StreamMark(("all", len(instructions), index))  # no other mark of the worker has this key
                 instructions.append(mark)
                 self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
-        for key in self._pending_collectives:  # which may end after the marks, because they block no stream
+        for key in self._pending_collectives:  # collectives block no stream, so they may end after the marks
             self._host_waits["under way", key] = Wait(key)
         self._pending_collectives.clear()
 
     def _make_host_waits(self, stream: str) -> None:
-        """Append the waits of the host that a stream has not made yet to the stream's instructions."""
+        """Append to a stream the host's waits that it lacks."""
         for source, wait in self._host_waits.items():
             if source != stream and self._waits_made[stream].get(source) != wait:
                 self.instructions_of[stream].append(wait)

@@ -48,7 +48,7 @@ def rounds_bytes(all_rounds: Iterable[Round]) -> float:
 
 
 def _distinct_fields(all_rounds: Iterable[Round]) -> Iterable[Any]:
-    """Return the senders, receivers and bytes (an array or a number) of rounds; a shared object comes once."""
+    """Return the senders, receivers and bytes of rounds; an object that several rounds share appears once."""
     distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
     return {id(field): field for round_ in distinct_rounds for field in round_}.values()
 
@@ -122,7 +122,7 @@ def rounds(
 def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> Sequence[Round]:
-    """Return the rounds of a collective on a network; its nodes, sites or places group the workers of hierarchies."""
+    """Return the rounds of a collective on a network; hierarchical algorithms group workers by node, site or place."""
     nccl_costs = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
     places = places_for(kind, algorithm, network, workers)  # type: ignore[arg-type]
     return rounds(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers), nccl=nccl_costs, places=places)
@@ -257,7 +257,7 @@ def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
 
 
 def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds in which every worker sends each other owner of its place the owner's part, ``nbytes`` bytes.
+    """Yield rounds in which every worker sends each owner of its place, except itself, ``nbytes`` bytes.
 
     The first ``parts`` workers of a place are the owners. In round r the i-th worker of a place sends to the worker
     i + 1 + r if that is an owner.
