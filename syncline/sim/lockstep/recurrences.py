@@ -244,7 +244,7 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return the value of each worker's message along M rings of G workers, ``(G, M, 1)``; return a number unchanged."""
+    """Return the values of workers' messages along M rings of G workers, ``(G, M, 1)``; return a number unchanged."""
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)
