@@ -231,11 +231,12 @@ def drain_message(addresses, message_id):
         return -1
     arrival_s, sender = core.now + message.after, message.sender
     turn = next_number(addresses)
+    if message.kind == codes.OF_GLOO:  # with the queue of arrivals, rings of gloo took 1.2 to 1.3 times as long
+        push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
+        return sender if process_gloo_departure(addresses, message_id) else -1
     push_arrival(addresses, arrival_s, turn, message.receiver, message.turn)
-    if message.kind == codes.OF_RANK:
-        core.freed = message.receiver + 1  # its incoming port is freed after this event
-        return sender if process_departure(addresses, sender) else -1
-    return sender if process_gloo_departure(addresses, message_id) else -1
+    core.freed = message.receiver + 1  # its incoming port is freed after this event
+    return sender if process_departure(addresses, sender) else -1
 
 
 @core_function("int64", "int64")
