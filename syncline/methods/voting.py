@@ -125,7 +125,7 @@ class VotingBase(MethodBase):
         ]
 
     def bits_of_sum(self, workers: int) -> int:
-        """Return the number of bits of a sum of votes in an all-reduce, as this spec says, or as few as suffice.
+        """Return the number of bits of a sum of votes in an all-reduce: the spec's, or by default as few as suffice.
 
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.

@@ -232,7 +232,7 @@ class DelayCompensation(Reducer):
             if g is None:
                 corrected.append(None)
                 continue
-            moved_by = row.x - self.stale(row.param_index)  # since the weights at which g was computed
+            moved_by = row.x - self.stale(row.param_index)  # g was computed at the stale weights
             corrected.append(g.addcmul(g * g, moved_by, value=self.strength))
         return corrected
 

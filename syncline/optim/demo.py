@@ -138,7 +138,7 @@ def transform_sparse(
     blocks = value.new_empty(*index.shape[:2], *lengths)
     # The loop reads rows of the transposed matrices; for the inverse DCT this copies nothing.
     left_rows, right_rows = (matrix.mT.contiguous().numpy() for matrix in matrices if matrix is not None)
-    out = blocks.flatten(0, 1).numpy()  # a view, through which the loop writes the results
+    out = blocks.flatten(0, 1).numpy()  # a view: the loop writes to ``blocks``
     loops.transform_sparse_blocks(index.view(-1, k).numpy(), value.view(-1, k).numpy(), left_rows, right_rows, out=out)
     return blocks
 

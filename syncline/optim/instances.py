@@ -382,7 +382,7 @@ def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group
     """Split an optimizer's new groups, so that all parameters of a group belong to one group of the method.
 
     Args:
-        optimizer: torch optimizer, whose list of groups changes.
+        optimizer: torch optimizer; its list of groups changes.
         first_new: index of the first new group.
         method_group_of: index of the method's group, by the id of a parameter.
     """

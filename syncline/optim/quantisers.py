@@ -161,7 +161,7 @@ def _root_mean_square(x: Tensor) -> Tensor:
     # A GPU computes both norms, because reading ``in_range`` would make the host wait.
     if not (x.device.type == "cpu" and in_range.all()):
         largest = x.abs().amax(1)
-        largest = torch.where(largest > 0, largest, 1.0)  # a row of zeros has the norm 0 with any factor
+        largest = torch.where(largest > 0, largest, 1.0)  # any divisor suits a row of zeros
         safe_norm = largest * torch.linalg.vector_norm(x / largest.unsqueeze(1), dim=1)
         norm = torch.where(in_range, norm, safe_norm)
     return norm / math.sqrt(max(1, x.shape[1]))

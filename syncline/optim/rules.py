@@ -177,9 +177,9 @@ class MomentumRule(UpdateRule):
     def lower_bounds(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Return a lower bound of the second moment v after step ``t``, by the name of the state.
 
-        Where a compressor has changed v, the bound keeps the momenta divided by the root of v from growing too large.
+        Where a compressor has changed v, the bound keeps ``u_j / sqrt(v)`` from growing too large.
         For Adam, momentum ``u_j`` and v of the same gradients satisfy ``v >= u_j^2 / C_j``, see
-        ``largest_square_ratio``. For ADOPT, whose momenta are of normalised gradients, the bound is 0.
+        ``largest_square_ratio``. For ADOPT, which normalises gradients, the bound is 0.
         """
         if SECOND_MOMENT not in self.states:
             return {}

@@ -101,7 +101,7 @@ def store_states(row: ParamRow, rule_row: ParamRow) -> None:
 
 
 def group_by_hyperparameters(rows: Sequence[ParamRow], names: Sequence[str]) -> list[list[int]]:
-    """Return lists of indices of ``rows``: the parameters of a list have equal values of the named hyperparameters."""
+    """Return the indices of ``rows`` in lists of rows with equal values of the named hyperparameters."""
     distinct_values: list[list[Any]] = []  # lists and tensors cannot be keys of a dictionary
     indices_by_values: list[list[int]] = []
     for index, row in enumerate(rows):

@@ -141,7 +141,7 @@ class RMMC(Trigger):
         self.records.append(changes)
         comm.ledger.record_readback(numbers=changes.shape[1])  # the public code reads each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
-        self.compared.append(largest[:1])  # the first row, as all rows are equal
+        self.compared.append(largest[:1])  # all rows are equal
         return bool(largest[0] > self.threshold)
 
 
@@ -206,13 +206,13 @@ class GradientChange(Trigger):
             SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
-        can_fire = self.threshold < float("inf")  # an infinite change does not reach it
+        has_finite_threshold = self.threshold < float("inf")  # an infinite change would reach an infinite threshold
         if not rows:
-            return can_fire
+            return has_finite_threshold
         comm.ledger.record_readback(numbers=1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
-        self.compared.append(largest[:1])  # the first row, as all rows are equal
-        return bool(largest[0] >= self.threshold) and can_fire
+        self.compared.append(largest[:1])  # all rows are equal
+        return bool(largest[0] >= self.threshold) and has_finite_threshold
 
 
 def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Tensor]:

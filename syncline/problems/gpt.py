@@ -124,8 +124,8 @@ class Experts(nn.Module):
         mixed = (expert_outputs * weights.unsqueeze(-2)).sum(-1)
         if not self.routing.balance:
             return mixed
-        added: Tensor = _WithLoss.apply(mixed, balance_loss(logits, weights), self.routing.balance)
-        return added
+        mixed_with_loss: Tensor = _WithLoss.apply(mixed, balance_loss(logits, weights), self.routing.balance)
+        return mixed_with_loss
 
 
 INIT_STD = 0.02

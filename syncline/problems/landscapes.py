@@ -136,8 +136,8 @@ class LandscapeTask:
         """Return diagnostics of the workers in this process, for each of S replicas.
 
         Returns:
-            ``distance`` from the workers' mean position to the minimiser of F, ``(S,)``; ``spread``, the mean distance
-            of a worker to the workers' mean, ``(S,)``; in two dimensions also ``position``, the mean, ``(S, 2)``.
+            ``distance (S,)`` from the workers' mean position to the minimiser of F; ``spread (S,)``, the workers' mean
+            distance from their mean position; in two dimensions also this ``position (S, 2)``.
         """
         positions = self.rows.by_replica(self.params["x"].detach())
         mean = positions.mean(1, keepdim=True)
@@ -365,9 +365,9 @@ def _polar(point: Tensor) -> _Polar:
 def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
     """Return the spiral function and its gradient, in polar coordinates r and theta.
 
-    ``f = r^2 + s^2`` with ``s = 20 sin(4 r - theta) + 1``, and with ``c = 20 cos(4 r - theta)``::
+    With ``s = 20 sin(4 r - theta) + 1`` and ``c = 20 cos(4 r - theta)``::
 
-        grad f = (2 r + 8 s c) e_r - (2 s c / r) e_theta
+        f = r^2 + s^2,    grad f = (2 r + 8 s c) e_r - (2 s c / r) e_theta
 
     Near the origin f takes all values from 0 to 441. At the origin this function returns 0 and the gradient 0.
 

@@ -161,8 +161,7 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
 def make_shards(reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype) -> Shards:
     """Return the source of the batches of the workers of ``rows``, with ``accumulate`` micro-batches in a step.
 
-    Call the methods of the result inside `preserved`, which restores the global random generators, because the data's
-    transforms may draw from them.
+    Call its methods inside `preserved`, because the data's transforms may draw from the global random generators.
 
     Raises:
         SpecError: there are too few items for the workers, or for a batch.
@@ -313,7 +312,7 @@ class _Stream:
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:
-        """Return the blocks of a step, one for each micro-batch, after reading those of all steps before."""
+        """Return the blocks of a step, one for each micro-batch; first read the blocks of earlier steps."""
         if step < self._step:
             self._restart()
         while self._step < step:

@@ -180,5 +180,5 @@ def measure_module(
         value.backward()
         draws = draws or not random_state.equals(GlobalState.capture(device))  # the backward pass may draw, too
     swappable.take_gradients()
-    flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of none of the operations
+    flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of no operation
     return ModuleProperties(flops if flops > 0 else None, draws)
