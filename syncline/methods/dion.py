@@ -343,7 +343,7 @@ MOST_STEPS = 10**7
 
 
 def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
-    """Return the n = ``num_averages`` steps t, of T = ``steps`` from 0, after which workers average, in order.
+    """Return the n = ``num_averages`` steps t, among T = ``steps`` steps from 0, after which workers average.
 
     ``even`` selects each t with ``floor((t + 1) n / T) > floor(t n / T)``; ``random`` is a random choice, equal on all
     workers; ``early`` selects ``t < n``.

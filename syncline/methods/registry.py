@@ -26,7 +26,7 @@ S = TypeVar("S", bound=type[MethodBase])
 
 
 def register(method: S) -> S:
-    """Register a method class and the presets in it as names that specs accept; for use as a class decorator.
+    """Register a method class and its presets as names that specs accept; also a class decorator.
 
     Args:
         method: class of the method. Its field ``kind`` has the type ``Literal`` of one text, which is also the default.

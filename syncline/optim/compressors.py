@@ -204,7 +204,7 @@ class LpMean(Compressor):
     Raises:
         SpecError: a value is out of range, or there are too many workers for the bits.
 
-    Source: Lion Cub, equation 1, where each worker has its own scale.
+    Source: Lion Cub, equation 1, with one scale for all workers.
     """
 
     kind: ClassVar[str] = "lp"
@@ -271,8 +271,8 @@ class QSGD(GatheringCompressor):
 
         q = floor(s x / |x| + u), u uniform in [0, 1);   decoded: q |x| / s;   s = 2^(bits - 1) - 1
 
-    Workers send one fp32 number and n integers of ``bits`` per tensor by an all-gather, without the paper's entropy
-    coding. The random numbers do not depend on how workers are distributed over processes. The variance of the rounding
+    Workers send one fp32 number and n integers per tensor by an all-gather, without the paper's entropy coding.
+    The random numbers do not depend on how workers are distributed over processes. The variance of the rounding
     is up to ``min(n / s^2, sqrt(n) / s) |x|^2``; if it is above ``|x|^2``, error feedback would amplify it.
 
     Args:

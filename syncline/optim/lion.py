@@ -65,7 +65,7 @@ class LionRule(UpdateRule):
 def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:
     """Return Lion (Chen et al., 2023) with its published rates.
 
-    Its steps are larger than Adam's: divide the learning rate by 3 to 10, and multiply the weight decay by the same.
+    Its steps are larger than Adam's: divide the learning rate, and multiply the weight decay, by 3 to 10.
     """
     return LionRule(beta1, beta2)
 

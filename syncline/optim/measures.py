@@ -97,7 +97,7 @@ def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
 def relative_spread(m: Tensor, replicas: int = 1) -> Tensor:
     """Return how much workers' tensors ``m (R, *s)`` differ, relative to their size, for each replica, ``(S,)``.
 
-    It is the root mean square of the standard deviation over workers, divided by that of the workers' mean.
+    It is the root mean square of the standard deviation over workers over the root mean square of the workers' mean.
     """
     worker_mean = flatten_rows(m).double().unflatten(0, (replicas, -1)).mean(1)
     return (_deviation(m, replicas).square().mean(1) / worker_mean.square().mean(1)).sqrt()

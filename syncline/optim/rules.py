@@ -228,8 +228,8 @@ def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float]
 def initial_zero_weight(h: Hyperparameters, j: int, t: int) -> float:
     """Return the product of the decay rates of momentum j in the steps 0 to ``t``: the weight of its initial value, 0.
 
-    Bias correction divides the momentum by the rest, the weight of the gradients. Before ``switch_step`` the decay rate
-    is ``warmup_beta``.
+    Bias correction divides the momentum by 1 minus this weight. Before ``switch_step`` the decay rate is
+    ``warmup_beta``.
     """
     warmup_steps = min(t + 1, h.get("switch_step", 0))
     warmup_product = h["warmup_beta"] ** warmup_steps if warmup_steps else 1.0

@@ -20,8 +20,8 @@ COOLDOWNS: dict[str, Callable[[float], float]] = {
 def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int, shape: str = "1-sqrt") -> float:
     """Return the learning-rate factor of a warmup-stable-decay schedule at step ``t`` (from 0).
 
-    It grows linearly in the warmup, is 1, and falls in the cooldown, by ``1 - sqrt(progress)`` or, with the shape
-    ``cosine``, by ``(1 + cos(pi progress)) / 2``.
+    It grows linearly in the warmup, and is 1 until the cooldown. There it is ``1 - sqrt(progress)``, or with the shape
+    ``cosine`` ``(1 + cos(pi progress)) / 2``.
 
     >>> [round(wsd_factor(t, 8, 2, 4), 3) for t in range(8)]
     [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.293, 0.134]

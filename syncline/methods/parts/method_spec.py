@@ -348,7 +348,7 @@ class MethodBase(Spec):
     def added_update_s(
         self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1, *, updating: Updating = EAGER
     ) -> float:
-        """Return the seconds per step that the update takes in addition to Adam's, which a step's time includes.
+        """Return the seconds per step that the update takes longer than Adam's; a step's time includes Adam's.
 
         If the kernels of the GPU are known, these are the seconds of the update's kernels minus those of Adam's, at
         least 0. Otherwise only matrix products and decompositions count.
