@@ -201,7 +201,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline with the stages of all schedules as workers, and the workers' names.
 
-    Above `MOST_TRACED` spans it has only the first micro-batches, with about so many spans.
+    It has at most about `MOST_TRACED` spans, those of the first micro-batches.
     """
     workers = spec.stages * spec.replicas
     num_spans = sum(len(schedule.timeline) for schedule in simulated)
@@ -250,7 +250,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
     """Return the end of a schedule's figure in seconds; infinite if all tasks can be drawn.
 
-    ``2 K^2`` tasks of K stages are drawn (K micro-batches have so many), but at least `LEAST_TASKS_DRAWN` and at most
+    The figure has ``2 K^2`` tasks of K stages, those of K micro-batches, but at least `LEAST_TASKS_DRAWN` and at most
     `MOST_TASKS_DRAWN`.
     """
     num_tasks = min(max(LEAST_TASKS_DRAWN, 2 * stages**2), MOST_TASKS_DRAWN)

@@ -43,8 +43,8 @@ def run(
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
     Returns:
-        ``rows`` (one per seed of a training), ``folder``, ``interrupted`` (whether Ctrl-C ended it) and, of a training,
-        ``measured_step_s``.
+        ``rows`` (one per seed of a training), ``folder``, ``interrupted`` (whether Ctrl-C ended it) and, for a
+        training, ``measured_step_s``.
     """
     if not isinstance(spec, RunSpec):
         return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)

@@ -140,10 +140,9 @@ class Training(ClockSpec, Experiment):
     ``eval_every``: steps between evaluations; 0: only before and after the training. ``speeds``: the relative speed of
     each worker, if speeds differ; a step of the worker takes ``1 / speed`` times the seconds of ``compute``. The speed
     of hardware is its rate ``peak_flops mfu`` over that of ``compute.hardware``, or of the first hardware in the list
-    if ``compute`` has seconds. ``failures``: failures of machines at points in time. ``timeline_steps``: first steps
-    that the timeline keeps. ``threads`` of torch, ``device``, ``dtype``, ``execution`` and ``autocast`` say how
-    gradients are computed. ``pipeline``: the stages into which the model of the single worker is cut; the network then
-    connects the stages.
+    if ``compute`` has seconds. ``failures``: failures of machines. ``timeline_steps``: first steps that the timeline
+    keeps. ``threads`` of torch, ``device``, ``dtype``, ``execution`` and ``autocast`` say how gradients are computed.
+    ``pipeline``: the stages of the single worker's model, which the network then connects.
     """
 
     problem: ProblemField
@@ -325,8 +324,8 @@ class RunSpec(Training):
 class CompareSpec(Training):
     """A comparison of methods on one problem, timed on several networks. Speedups are relative to the first method.
 
-    ``target_loss``: the loss for which times to reach it are reported. The default is the highest final loss among the
-    methods whose loss went down, because each of these methods has reached it.
+    ``target_loss``: the loss to which times are reported. By default it is the highest final loss among the methods
+    whose loss went down, because all of these reach it.
     """
 
     kind: Literal["compare"]

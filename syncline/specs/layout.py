@@ -31,9 +31,9 @@ class LayoutSpec(Spec):
 
     ``tensor``: workers that share each matrix. ``context``: workers that share each sequence. ``data``: workers that
     see different sequences and average their gradients in every step. ``pipeline``: stages, each with ``chunks``
-    chunks. ``expert``: workers that share the experts of a layer, whose matrices ``expert_tensor`` workers share
-    (Megatron-LM's ``expert_tensor_parallel_size``; by default as many as ``tensor``). ``copies``: number of copies of
-    the sharded states among ``context x data`` workers; the workers of a copy are neighbours (HSDP). ``context_by``:
+    chunks. ``expert``: workers that share the experts of a layer. ``expert_tensor``: workers that share an expert's
+    matrices (Megatron-LM's ``expert_tensor_parallel_size``; by default ``tensor``). ``copies``: number of copies of the
+    sharded states among ``context x data`` workers; the workers of a copy are neighbours (HSDP). ``context_by``:
     collectives of context parallelism, ``gathers`` of keys and values or ``all-to-all`` of heads (Ulysses).
     ``ends_as_layers``: whether the embedding and the loss count as a layer each when layers are split into chunks.
     ``chunk_layers``: the number of layers of each chunk, in the order of the layers, in place of an even split.

@@ -126,7 +126,7 @@ def _drawn_column(
         marked_value: a value at which a line is drawn, such as a speedup of 1.
 
     Returns:
-        None if no range has a low bound that differs from its high bound.
+        None if the bounds of each range are equal.
     """
     known_ranges = [value_range for value_range in ranges if value_range is not None]
     if all(value_range.low == value_range.high for value_range in known_ranges):

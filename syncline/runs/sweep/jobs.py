@@ -139,7 +139,7 @@ def begin_run(runs: Path, name: str) -> Path:
 def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
     """Write a run's folder into ``runs``, unless the outcome has no files or the folder exists.
 
-    ``working`` is an unfinished folder that `begin_run` has made; without one, a new one is made.
+    ``working``: the unfinished folder from `begin_run`; by default a new one.
     """
     if outcome.files:
         if working is None:
@@ -241,7 +241,7 @@ def _remove_unfinished(folder: Path, job: Job) -> bool:
 class Allowance:
     """A limit on the trainings of a sweep that may still start, by their number or by time.
 
-    Trainings that have started are finished. Under a time limit no training starts that would end too late if it took
+    Trainings that have started are finished. Under a time limit a training starts only if it ends in time when it takes
     as long as the longest so far; the first one always starts.
 
     Args:

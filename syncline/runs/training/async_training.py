@@ -144,7 +144,8 @@ class AsyncWorkers(EventObserver):
     """The math of an asynchronous training: the simulation of `syncline.sim.online` calls a method at each event.
 
     ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
-    workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
+    workers count as one step of the training: its loss is their mean loss, and schedules and evaluations count these
+    steps.
 
     Args:
         build: function that builds the task of some rows of a problem.
@@ -268,8 +269,7 @@ class AsyncWorkers(EventObserver):
     def _apply_mean_of_team(self, server: int) -> bool:
         """Pass the arrived updates to the server's rule as one mean, and return whether this was possible.
 
-        It is possible if they are the updates of one whole team, with equal weights and from the same model, and travel
-        without rounding.
+        This needs the updates of one whole team, with equal weights, from the same model, sent without rounding.
         """
         arrived = self.arrived[server]
         is_single_update = len(arrived) < 2

@@ -74,7 +74,7 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
 def reachable_target(trained: list[Trained]) -> float | None:
     """Return the lowest loss that all methods reach: the highest of their final losses; None without any.
 
-    A method whose loss does not end below its start is not counted.
+    Methods whose final loss is not below their first do not count.
     """
     final_losses = []
     for training in trained:
@@ -102,8 +102,8 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds.
 
-    Asynchronous trainings also have columns of their server and their delays. Without a clock, because no step was
-    completed, a row has no columns of it.
+    Asynchronous trainings also have columns on their server and their delays. If no step was completed, ``clock`` is
+    None and its columns are missing.
     """
     labels = {"method": trained.method, "network": network.name, "workers": workers}
     timing: dict[str, Any] = {} if clock is None else clock_record(clock)
@@ -143,7 +143,7 @@ def write_curves(
         trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
         networks: networks, or their labels in a figure, by name.
-        target: the loss for which times to reach it are reported; None without one.
+        target: the loss to which times are reported; None without one.
         bounds: bounds of each method's times on each network, if they are known.
     """
     labels = {}

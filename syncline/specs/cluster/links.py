@@ -46,12 +46,12 @@ LINK_ATTRIBUTES = {
 class LinkDescription(Description):
     """A link: ``latency`` and ``bandwidth``, or a ``preset`` to start from.
 
-    ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
-    that are lost and retransmitted. ``streams``: number of TCP connections whose windows the losses halve; it needs
-    ``loss``. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
-    ``measured``: GPU whose measured all-reduces inside a node hold on this link. ``nvlink``: generation of NVLink,
-    whose constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth.
-    ``sharp``: whether the network's switches sum tensors. ``bounds``: errors of predictions, from a calibration.
+    ``rails``: number of such links in parallel; a message is striped over all. ``loss``: the share of packets that are
+    lost and retransmitted. ``streams``: number of TCP connections whose windows the losses halve; it needs ``loss``.
+    ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`. ``measured``: GPU
+    whose measured all-reduces inside a node hold on this link. ``nvlink``: generation of NVLink whose NCCL constants
+    hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth. ``sharp``: whether the
+    network's switches sum tensors. ``bounds``: errors of predictions, from a calibration.
     """
 
     needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
