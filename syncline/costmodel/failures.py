@@ -363,8 +363,8 @@ class FaultTolerantGroup:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
         # The step that a failure interrupts is in that fraction; the copy also loses up to period - 1 steps before it.
-        kept = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
-        return self.availability * in_steps * kept
+        until_exchange = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
+        return self.availability * in_steps * until_exchange
 
     @property
     def total_loss_mtbf_s(self) -> float:
