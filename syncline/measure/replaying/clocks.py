@@ -124,7 +124,8 @@ def bytes_by_step(record: TraceRecord) -> Floats:
     sent_bytes = np.zeros(record.steps + 1)
     for rank in record.ranks:
         for step, event in rank.by_step():
-            if isinstance(event, Started | MessageSent):
+            # A collective of one rank sends nothing.
+            if isinstance(event, MessageSent) or (isinstance(event, Started) and len(event.ranks) > 1):
                 sent_bytes[step] += event.payload_bytes
     return sent_bytes / len(record.ranks)
 

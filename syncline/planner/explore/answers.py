@@ -125,12 +125,13 @@ def ranking_of(settings: PageSettings) -> Ranking:
 def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
     """Return a row whose total time and speedup include failures; with a goodput of 0 both are None."""
     goodput, times = row["goodput"], ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")
+    speedups = ("speedup", "speedup_low", "speedup_high")
     if goodput is None:  # the step time is unknown
         return row
     if goodput == 0:  # the training makes no progress
-        return row | dict.fromkeys(times) | {"speedup": None, "not_timed": row["stuck"]}
+        return row | dict.fromkeys((*times, *speedups)) | {"not_timed": row["stuck"]}
     changes = {name: row[name] / goodput for name in times}
-    for name in ("speedup", "speedup_low", "speedup_high"):
+    for name in speedups:
         is_known = row[name] is not None and baseline_goodput
         changes[name] = row[name] * goodput / baseline_goodput if is_known else None
     return row | changes

@@ -122,6 +122,16 @@ def test_a_message_is_waited_for_by_the_line_that_asks_for_it() -> None:
     assert bytes_by_step(record).tolist() == [1e6, 1e6, 1e6, 0.0]
 
 
+def test_a_collective_of_a_single_rank_sends_nothing() -> None:
+    """Groups of one rank, as of a mesh with a dimension of 1, call collectives, too."""
+    alone = [
+        rank(*(event._replace(ranks=(0,)) if isinstance(event, Started) else event for event in one.events))
+        for one in both(3)
+    ]
+    assert bytes_by_step(TraceRecord("train", both(3))).tolist() == [5e6, 5e6, 5e6, 0.0]
+    assert bytes_by_step(TraceRecord("train", alone)).tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
 def test_losses_are_means_of_a_step_s_backward_passes_and_of_the_ranks() -> None:
     ranks = [
         rank(Loss(1.0), Loss(3.0), Stepped(), Loss(1.0), Stepped(), Stepped()),
