@@ -147,7 +147,7 @@ def _signature(spec: type[MethodBase]) -> Signature:
         field = spec_fields[name]
         passed = Parameter.KEYWORD_ONLY if name in SHARED_FIELDS else Parameter.POSITIONAL_OR_KEYWORD
         parameters.append(Parameter(name, passed, default=_default(field), annotation=_accepted_type(field)))
-    if "rule" in spec_fields:  # options of a torch optimizer as rule
+    if "rule" in spec_fields:  # a torch optimizer as rule has options
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
 

@@ -222,7 +222,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of averaged states, and of those of outer optimizer and compressor."""
+        """Return the number of elements of averaged states, and of the states of outer optimizer and compressor."""
         tensors = tensors_of(model)
         # Parameters are compressed as differences from a reference, unless an outer optimizer averages differences.
         count = self._compressor_elements(tensors, reference=self.outer_optimizer is None)

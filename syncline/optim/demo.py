@@ -316,7 +316,7 @@ def mean_pairs(
         value.reshape(-1, workers, k).numpy(),
         size=block_size,
         over_senders=average == "senders",
-        out_index=mean_index.flatten(0, 1).numpy(),  # views, through which the loop writes the results
+        out_index=mean_index.flatten(0, 1).numpy(),  # views: the loop writes through them
         out_value=mean_value.flatten(0, 1).numpy(),
     )
     return mean_index, mean_value

@@ -324,8 +324,8 @@ class Method(torch.optim.Optimizer):
     def buffer_sync(self, t: int) -> BufferSync:
         """Return how a module's buffers are synchronised after step ``t``.
 
-        If gradients or directions are exchanged in this step, it is "broadcast" from worker 0, as in torch's data
-        parallelism; if parameters are averaged, it is "mean", as for them; otherwise it is "none".
+        The result is "broadcast" (from worker 0, as in torch's data parallelism) if gradients or directions are
+        exchanged in this step, "mean" if parameters are averaged, and "none" otherwise.
         """
         states_due = self.sync.states_due(t)
         if "gradient" in states_due or "direction" in states_due:
@@ -452,7 +452,7 @@ class Method(torch.optim.Optimizer):
             averages = self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
             if name != "params":
-                # Workers that share the memory of a state get their own, because averages of replicas differ.
+                # Averages of replicas differ: give workers that share the memory of a state separate memory.
                 row.state[name] = separate_rows(row.state[name]).copy_(average)
             elif self.outer_optimizer:
                 self.outer_optimizer.apply_average(row.x, average, row.state, row.group)

@@ -41,8 +41,8 @@ class SharedRows:
     def row_for_rule(self, row: ParamRow) -> ParamRow:
         """Return a parameter with the tensors that its update rule reads and writes.
 
-        If gradient, parameter and states are the same memory for all workers, the tensors are ``(1, *s)``, so that the
-        rule computes once. Otherwise they are ``(R, *s)``, with separate states for each worker.
+        If all workers share the memory of gradient, parameter and states, the tensors are ``(1, *s)``, so that the rule
+        computes once. Otherwise they are ``(R, *s)``, with separate states for each worker.
         """
         if row.g.size(0) == 1:  # a single worker
             return row
@@ -53,7 +53,7 @@ class SharedRows:
                 self._views[row.param_index] = views
             if views.all_share_memory:
                 return row._replace(x=views.x, g=shared_row(row.g), state=views.state.copy())
-        # The workers' gradients, or their parameters or states, differ: each worker needs separate states.
+        # The workers differ in some tensor: each worker needs separate states.
         for name in self.state_names.get(row.param_index, ()):
             row.state[name] = separate_rows(row.state[name])
         return row

@@ -196,7 +196,7 @@ class TorchRule(SteppingRule):
 
     def _measure_state_shapes(self, x: Tensor) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the states, by name, that the optimizer keeps for a parameter ``x`` after a step."""
-        # The optimizer also steps the tensors of the probe, as a user's function may refuse a single parameter.
+        # The optimizer also steps the tensors of the probe, because a user's function may refuse a single parameter.
         other_tensors = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
         optimizer, params, _ = self._make_and_step([x, *other_tensors])
         p = params[0]

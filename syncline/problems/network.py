@@ -261,7 +261,7 @@ class PerWorkerGradients:
 
 
 def with_autocast(loss: Callable[P, Tensor], device: torch.device, dtype: torch.dtype | None) -> Callable[P, Tensor]:
-    """Return a loss whose forward pass computes products in ``dtype``, by torch's autocast; None: the loss itself."""
+    """Return a loss whose forward pass computes products in ``dtype``, by torch's autocast; None changes nothing."""
     if dtype is None:
         return loss
 

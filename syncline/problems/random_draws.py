@@ -70,7 +70,7 @@ class StepStream:
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))
         self._steps_per_block = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
-        self._block, self._draws = -1, torch.empty(0)  # the number of the drawn block, and its draws; none yet
+        self._block, self._draws = -1, torch.empty(0)  # number and draws of the current block; none yet
 
     def __getitem__(self, step: int) -> Tensor:
         block, offset = divmod(step, self._steps_per_block)

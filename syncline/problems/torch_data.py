@@ -225,7 +225,7 @@ class MapShards:
         return batches
 
     def stacked_batches(self, step: int) -> list[Any] | None:
-        """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
+        """Return the micro-batches of all workers with leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         rows = range(len(self._rows))
         if self._tensors is None:
             return stack_batches([self.row_batches(row, step) for row in rows])
@@ -288,7 +288,7 @@ class StreamShards:
         return batches
 
     def stacked_batches(self, step: int) -> list[Any] | None:
-        """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
+        """Return the micro-batches of all workers with leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         return stack_batches([self.row_batches(row, step) for row in range(len(self._rows))])
 
 

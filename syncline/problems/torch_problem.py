@@ -275,8 +275,8 @@ class TorchTask:
                     buffers = {}
                     for name, buffer in self.buffers.items():
                         # For a buffer without a mean, such as a counter, take the first worker's.
-                        first_workers = buffer[replica * len(self.rows.workers)]
-                        buffers[name] = replica_means.get(name, first_workers).clone()  # the module may change it
+                        first_worker_buffer = buffer[replica * len(self.rows.workers)]
+                        buffers[name] = replica_means.get(name, first_worker_buffer).clone()  # the module may change it
                     self._swappable.set_buffers(buffers)
                     module, loss = self._swappable.module, self._settings.loss
                     metrics = compute_metrics(module, batch, loss, self._problem.evaluate, device)
