@@ -160,7 +160,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the update and, as messages, those of changing bases and choosing coefficients."""
+        """Return the operations of the update and, as messages, those that change bases and choose coefficients."""
         signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # these move by signs
         if self.base == "muon":
             signed = [t for t in tensors if not t.is_matrix]

@@ -21,7 +21,7 @@ from syncline.methods.registry import register
 
 @register
 class DESLOCSpec(MethodBase):
-    """DES-LOC: local Adam or ADOPT that averages each state with a period that follows from its half-life.
+    """DES-LOC: local Adam or ADOPT that averages each state at a period of its own, which follows from its half-life.
 
     Slow states are averaged less often. Workers send ``4 N (1/K_x + 1/K_u + 1/K_v)`` bytes per step for N parameters.
 

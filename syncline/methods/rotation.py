@@ -201,7 +201,7 @@ class BasisRotationSpec(RotationBase):
 
 @register
 class SOAPSpec(RotationBase):
-    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances.
+    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates.
 
     The bases of both sides are renewed after a step, and the momentum stays in their coordinates.
 

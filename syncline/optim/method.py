@@ -430,7 +430,7 @@ class Method(torch.optim.Optimizer):
         return [None if d is None else next(combined) for d in directions]
 
     def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
-        """Return the rows to average: of all parameters, also of those without a gradient in this step."""
+        """Return the rows of all parameters, also of those without a gradient in this step."""
         return self.rows(without_gradient=True)
 
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:

@@ -72,7 +72,7 @@ def exact_basis(matrix: Tensor) -> Tensor:
 def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
     """Return an orthonormal basis after one power iteration and a QR decomposition: ``orth((C + s I) B)``.
 
-    The shift s is a few rounding errors of C. It keeps columns along which C is zero, which rounding would change.
+    The shift s is a few rounding errors of C. It keeps columns in the null space of C, which rounding would change.
 
     Args:
         matrix: C, symmetric and positive semidefinite, ``(..., d, d)``.

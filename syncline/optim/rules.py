@@ -166,7 +166,7 @@ class MomentumRule(UpdateRule):
         return self.scaling.scale_directions(ds, scaled_gs, states, h, t)
 
     def _is_plain_adam(self, h: Hyperparameters) -> bool:
-        """Return whether the rule with hyperparameters ``h`` is Adam as published, for which torch has a kernel."""
+        """Return whether the rule with hyperparameters ``h`` is Adam as published; torch has a kernel for it."""
         scaling = self.scaling
         if not isinstance(scaling, AdamScaling) or scaling.per != "coordinate" or not scaling.bias_correction:
             return False

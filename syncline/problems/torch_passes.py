@@ -113,7 +113,7 @@ def gradients_by_loop(
 
 
 def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: int) -> dict[str, Tensor]:
-    """Let the module use the tensors of a worker, given by its row, and return the worker's buffers by name."""
+    """Let the module use the tensors of the worker in ``row``, and return the worker's buffers by name."""
     replica = row // len(rows.workers)
     params = {name: param.detach()[row] for name, param in tensors.params.items()}
     swappable.set_parameters(params | tensors.frozen_params(replica))
