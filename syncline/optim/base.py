@@ -73,10 +73,7 @@ class UpdateRule(Protocol):
         ...
 
     def split_group(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return pairs (rule, parameter group) into which the rule splits a parameter group; by default one pair.
-
-        ``worker_axes`` is 1 if the parameters' first dimension is the worker axis, else 0.
-        """
+        """Return pairs (rule, part of the parameter group); ``worker_axes`` is 1 if parameters have a worker axis."""
         return [(self, group)]
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
