@@ -175,7 +175,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _check_values_of_stages(self) -> PipelineSpec:
-        """Refuse lists with neither one value nor one for each stage, and a weight's part longer than the backward."""
+        """Refuse lists with neither one value nor one for each stage, and a ``backward_weight`` above ``backward``."""
         for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight", "update"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):

@@ -191,7 +191,7 @@ class ProjectSpec(ClockSpec, Experiment):
         flops = self.model.flops_per_token * self.worker_tokens
         large_shares = []
         for method in self.methods:
-            # In a step of 1 s, the seconds of an update are its share of the step.
+            # If the step takes 1 s, an update's seconds are its share.
             share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, step_s=1.0, flops=flops, workload_name="")
             if share >= SMALLEST_SHARE:
                 large_shares.append(f"{share:.0%} ({method.name})")

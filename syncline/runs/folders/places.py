@@ -35,7 +35,7 @@ def result_place(question: Any, name: str, folder: str | Path | None = "runs") -
     Args:
         question: the question.
         name: name of the path.
-        folder: folder of a command's results; None if the command writes nothing, or chooses the path itself.
+        folder: folder of a command's results; None if the command writes nothing or chooses the path.
     """
     if question.out is not None:
         is_exact = getattr(question, "exact", True)  # questions without this field write the path that they name

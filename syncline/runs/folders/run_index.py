@@ -219,7 +219,8 @@ def remove_run(entry: RunEntry) -> None:
         if lock is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
-            if writer_pid is not None and not lock.excludes_others and is_alive(writer_pid):
+            has_locks = lock.excludes_others  # else only the writer's id tells if it runs
+            if writer_pid is not None and not has_locks and is_alive(writer_pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
             shutil.rmtree(path.rename(lock.working()) if writer_pid is None else path)
         finally:

@@ -196,7 +196,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
 
 
 def _interrupt_after_stop(progress: SharedProgress, is_over: threading.Event) -> None:
-    """Raise ``KeyboardInterrupt`` in the main thread, if its training does not report a step in time after a stop.
+    """Raise ``KeyboardInterrupt`` in the main thread if, after a stop, its training reports no step for `PATIENCE_S`.
 
     This is repeated until the training ends or reports a step, because a callback from C can lose an exception.
     """

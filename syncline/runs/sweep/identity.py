@@ -102,7 +102,7 @@ def hashes_of_own_files(spec: RunSpec) -> dict[str, str]:
             file = _file_of_module(module)
             if file is not None:
                 files.add(file.resolve())
-        is_object_alone = dumped[part].get("target", "") is None  # a spec file has no ``module:name`` for it
+        is_object_alone = dumped[part].get("target", "") is None  # no ``module:name`` leads to it
         if "__main__" in modules or is_object_alone:
             hashes[part] = part_hash
     for file in sorted(files):

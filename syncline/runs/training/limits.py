@@ -223,7 +223,7 @@ def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
 
 
 def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
-    """Return a lower bound of the bytes of one worker's batch: 8 per sample for its index, and 4 per input.
+    """Return a lower bound of the bytes of one worker's batch: 8 per index of a sample, and 4 per input.
 
     The bound is 0 for a user's own module, because its data is not read yet.
     """

@@ -61,7 +61,7 @@ def failure_record(failed: FailureCosts) -> dict[str, Any]:
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
-    """Return the median, lowest and highest final loss over the seeds; infinite if most diverged, or without a loss."""
+    """Return the median, lowest and highest final loss over the seeds; infinite if most diverged or no loss exists."""
     losses = trained.history.last_evaluation().get("loss")
     if losses is None:
         return math.inf, math.inf, math.inf
@@ -72,7 +72,7 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
-    """Return the lowest loss that all methods reach: the highest of their final losses; None without any.
+    """Return the lowest loss that all methods reach: the highest of their final losses; None without methods.
 
     Methods whose final loss is not below their first do not count.
     """

@@ -73,9 +73,9 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     """Return the cluster that a user describes.
 
     Args:
-        value: name of a bundled cluster; path of a ``.yaml`` file with the sections ``network``, ``hardware`` and
-            ``workers``, where only ``network`` is required, or with the fields of a network instead of sections; a
-            mapping as in such a file; or a ``Cluster``.
+        value: name of a bundled cluster; path of a ``.yaml`` file with the sections ``network`` (required),
+            ``hardware`` and ``workers``, or with the fields of a network alone; a mapping as in such a file; or a
+            ``Cluster``.
         path: the field's name, for the error line.
 
     >>> both = named_cluster("two-sites-a100")

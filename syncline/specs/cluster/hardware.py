@@ -80,7 +80,7 @@ class ChangedHardware(Description):
         """Return the preset hardware with the changed fields."""
         base = hardware(self.preset, f"{path}.preset")
         changes = {name: value for name, value in self if value is not None and name != "preset"}
-        kernels = base.kernels if self.mfu is None else None
+        kernels = base.kernels if self.mfu is None else None  # an ``mfu`` replaces them
         with user_field_names(path):
             return replace(base, kernels=kernels, **changes)
 
