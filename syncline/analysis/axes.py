@@ -38,7 +38,7 @@ TICK_GAP = 0.14  # least distance of two labels, as a share of a time axis: the 
 START_SHARE = 0.15  # share of a logarithmic time axis that is linear, from 0 to its first time
 LETTERS_PER_INCH = 14.0  # letters of a legend's text per inch of the page, next to the sample of the line
 MARKERS_PER_LINE = 7
-CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a cross or a star than of a disc
+CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # points; larger than a disc, because the white edge covers more of them
 MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 

@@ -199,7 +199,7 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
         label_period = 1
     elif decades <= 6:
         label_period = 2
-    lowest_power, highest_power = np.log10(8 * lowest), np.log10(8 * highest)  # of ten, in bits per second
+    lowest_power, highest_power = np.log10(8 * lowest), np.log10(8 * highest)  # powers of ten of bits per second
     # 1e-9 keeps a power at a limit in spite of rounding.
     powers = np.arange(np.ceil(lowest_power - 1e-9), np.floor(highest_power + 1e-9) + 1)
     labelled = [10.0**power / 8 for power in powers if power % label_period == 0]

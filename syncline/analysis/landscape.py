@@ -103,7 +103,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
         style = styles[run.label]
         median, low, high = median_and_range(run.values)
         is_shown = np.isfinite(median)
-        if log:  # which a distance of 0 does not have
+        if log:  # a distance of 0 has no logarithm
             is_shown &= median > 0
         shown = np.flatnonzero(is_shown)
         drawn = shown[thinned(shown.size)]

@@ -209,7 +209,7 @@ def _draw_cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -
     in_panel = np.flatnonzero(loss <= top)
     last = in_panel[-1] if in_panel.size else 0
     end = (x[last], min(loss[last], top))
-    if in_panel.size and last + 1 < x.size:  # interpolate where the line crosses the top of the panel, as it is drawn
+    if in_panel.size and last + 1 < x.size:  # the drawn line crosses the top of the panel
         (x0, y0), (x1, y1) = ax.transScale.transform([(x[last], loss[last]), (x[last + 1], loss[last + 1])])
         _, scaled_top = ax.transScale.transform((x[last], top))
         crossing_x = x0 + (x1 - x0) * (scaled_top - y0) / (y1 - y0)

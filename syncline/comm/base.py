@@ -39,8 +39,7 @@ class Details(NamedTuple):
 
 
 PLAIN = Details()
-"""Details of a call whose result is needed before the next step, whose payload is ready at the end of this step, and
-which the method does not encode."""
+"""Details of a call that sends unencoded tensors at the end of a step, and ends before the next step begins."""
 
 
 class Ledger:
@@ -112,7 +111,7 @@ class Handle:
 
 
 class Communicator:
-    """A group of ``M`` workers that exchange tensors, of which some, the local workers, live in this process.
+    """A group of ``M`` workers that exchange tensors; this process runs some of them, the local workers.
 
     Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. All
     collectives take ``wire``, the format in which values travel; ``label``, which describes the payload for human
@@ -151,7 +150,7 @@ class Communicator:
         return self._reduce(xs, op, wire)
 
     def record_mean(self, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
-        """Record the all-reduce of a mean that is in the tensors ``xs`` already, because no collective computed it."""
+        """Record an all-reduce that is not run, because the tensors ``xs`` already hold its mean."""
         self._record_call("all_reduce", xs, wire, label, details, "mean")
 
     def start_all_reduce(
@@ -278,7 +277,7 @@ class Communicator:
     def _record_subgroup_calls(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, subgroup: range, label: str, details: Details
     ) -> None:
-        """Check and record a collective in each subgroup shaped like ``subgroup``; one worker alone sends nothing."""
+        """Check and record a collective in each subgroup shaped like ``subgroup``; a single worker sends nothing."""
         self._check_arguments(xs, wire, details)
         if len(subgroup) == 1:
             return
@@ -385,7 +384,7 @@ def fp32_bytes(*xs: Tensor) -> int:
 
 
 def encoding_details(*xs: Tensor) -> Details:
-    """Return the details of a call that sends an encoding of the tensors ``xs``, whose bytes an encoder has read."""
+    """Return the details of a call that sends encoded tensors ``xs``: the fp32 bytes that the encoder reads."""
     return Details(encoded_bytes=fp32_bytes(*xs))
 
 

@@ -80,7 +80,7 @@ def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
         shifts = [(8 + bits) * i for i in range(per_byte)]
     factor = sum(1 << shift for shift in shifts)
     word_bits = 8 * per_byte
-    is_negative = factor >= 1 << (word_bits - 1)  # as a signed word
+    is_negative = factor >= 1 << (word_bits - 1)  # torch's words are signed
     return factor - (1 << word_bits) if is_negative else factor
 
 
@@ -135,7 +135,7 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
 
 
 def _is_machine_type(bits: int) -> bool:
-    """Return whether packed integers of this width are as those of an integer type in the machine's memory."""
+    """Return whether packed integers of this width lie in memory as an integer type of torch."""
     return bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little"
 
 

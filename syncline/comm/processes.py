@@ -134,7 +134,7 @@ class ProcessGroupCommunicator(Communicator):
         exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
 
         def finish() -> Tensor:
-            sent_blocks = wire.decode(exchange(), x.dtype)  # of all workers, for the local workers' blocks
+            sent_blocks = wire.decode(exchange(), x.dtype)  # from all workers
             reduced_blocks = reduce_along(sent_blocks, dim=1, op=op).squeeze(1)
             gather = self._start_gather(wire.encode(reduced_blocks))
             all_blocks = gather().flatten(1)[:, :elements]  # without the padding
@@ -181,7 +181,7 @@ class ProcessGroupCommunicator(Communicator):
         """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
-        # The encoded row to send, ``(1, *s)``; in the target's process, memory into which the transport writes.
+        # The encoded row, ``(1, *s)``; in the target's process the transport overwrites it.
         message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
         if source_process != target_process:
             self._transport.send(_bytes(message), source_process, target_process)

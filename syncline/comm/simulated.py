@@ -58,7 +58,7 @@ class Membership:
     def __init__(
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
-        """Store the absences, which must leave a worker in every step, and the workers that start anew."""
+        """Store the absences and the workers that start anew; each step must keep a worker."""
         check_count("workers", workers)
         if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")
@@ -225,7 +225,7 @@ class SimulatedCommunicator(Communicator):
 
 
 class ShapesCommunicator(Communicator):
-    """A group of ``workers`` of which one is simulated without values: results only have the right shape and type.
+    """A group of workers without values: a tensor has one worker's row, and only its shape and type are right.
 
     A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
 

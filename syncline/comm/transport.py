@@ -54,7 +54,7 @@ class Transport(Protocol):
 
 
 def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
-    """Return the rank in the default group, which every version of torch takes, of a rank in ``group``."""
+    """Return the default group's rank for a rank in ``group``, because all versions of torch accept it."""
     return rank if group is None else dist.get_global_rank(group, rank)
 
 

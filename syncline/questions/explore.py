@@ -102,7 +102,7 @@ HOURS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 @dataclass(frozen=True)
 class PageSettings:
-    """The settings of the page ``syncline explore``; the default is two sites of A100s, of which each is a replica.
+    """The settings of the page ``syncline explore``; the default is two sites of A100s, each a replica.
 
     The settings ``sites``, ``workers`` and ``inside`` have no effect if the command names a network.
     """

@@ -163,7 +163,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
         for action in step_actions(step_calls, workers):
-            key = step, action.call_index  # of the action's collective, if it has one
+            key = step, action.call_index
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
                     program.append(Compute(action.fraction * seconds, step=step))
@@ -189,15 +189,15 @@ def members(call: Call, workers: int) -> Members:
 
 
 def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tuple[int, Members]]:
-    """Return the calls for which workers have to wait, each by its index, with the workers that wait for it.
+    """Return the indices of the calls for which workers have to wait, each with the workers that wait.
 
-    A worker waits only for the last of its calls, because its earlier calls end before.
+    A worker only waits for its last call, because its earlier calls end before.
 
     Args:
         started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
-    without_wait = frozenset(range(workers))  # workers that wait for none of the calls that were looked at so far
+    without_wait = frozenset(range(workers))  # workers that wait for no later call
     waits: list[tuple[int, Members]] = []
     for index, call in reversed(started):
         waiting = without_wait if call.group is None else without_wait & frozenset(call.group)

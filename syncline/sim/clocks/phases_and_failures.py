@@ -81,8 +81,8 @@ def phased_clock(
     trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
     optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
-    end_s = start_times(starts_s, workers).copy()  # of each worker's last phase; at first its beginning
-    was_present = np.ones(workers, dtype=bool)  # so that no worker waits for others at the beginning
+    end_s = start_times(starts_s, workers).copy()  # end of each worker's last phase; at first its beginning
+    was_present = np.ones(workers, dtype=bool)  # at first no worker waits for others
     phases: list[_Phase] = []
     later_phases = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # the first step of each
     for begin, end in pairwise([0, *later_phases.tolist(), steps]):

@@ -218,7 +218,7 @@ def _fastest(kind: str, nbytes: float, network: Topology) -> str:
     """Return the algorithm that is fastest in a simulation on a topology of different links."""
     workers = network.workers
     has_places = place_of(network, workers) is not None
-    names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]  # also those that follow places
+    names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]
     return min(names, key=lambda name: collective_finish_s(kind, workers, nbytes, network, name).max())
 
 
@@ -251,7 +251,7 @@ class _Tally(NamedTuple):
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
     """Return the seconds of each kind of work in a timeline, with the timeline of the first ``keep_steps`` steps."""
     seconds = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in COMPUTING}
-    worker_ends_s = timeline.step_end_s  # of each step and worker, (T, P)
+    worker_ends_s = timeline.step_end_s  # (T, P)
     step_end_s = np.nanmax(worker_ends_s, axis=1)
     seconds["communication"] = float(timeline.communication_s(until_s=float(step_end_s[-1])).sum())
     seconds["exposed_communication"] = float(timeline.exposed_communication_s().sum())

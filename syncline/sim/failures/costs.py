@@ -169,8 +169,8 @@ class SavedSteps:
         return max(saved_step, (num_before + num_later) * self.every)
 
     def done_by(self, first_step: int, elapsed_s: float) -> int:
-        """Return the number of completed steps ``elapsed_s`` seconds after a start behind the first ``first_step``."""
-        time_s = elapsed_s + self.next_start_s(first_step)  # in a training without failures
+        """Return the number of completed steps ``elapsed_s`` seconds after a start from step ``first_step``."""
+        time_s = elapsed_s + self.next_start_s(first_step)
         later_steps = range(first_step + 1, self.steps + 1)
         return first_step + bisect_right(later_steps, time_s, key=self.end_s)
 

@@ -144,7 +144,7 @@ class FilledPlaces:
         places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
         spares_used = min(self.spares, len(places))
         self.spares -= spares_used
-        for place in places[spares_used:]:  # spares fill the others, which stay ``filled``
+        for place in places[spares_used:]:  # spares fill the other places
             self.filled[place] = False
             self._empty.add(place)
         if math.isfinite(outage.back_s):
@@ -185,7 +185,7 @@ class Change(NamedTuple):
 
 
 class Roster:
-    """The list of present workers of a training, which leave and join one by one.
+    """The list of present workers of a training; workers leave and join one by one.
 
     A worker whose machine fails is away until the failure is noticed, a machine is available, and its processes have
     started and loaded.
@@ -206,7 +206,7 @@ class Roster:
         self._returns: list[_Return] = []  # a heap
         self._failed_s: dict[int, float] = {}  # time of the last failure of each place whose worker is away
         self.lost_for_good: set[int] = set()  # places without a machine from now on
-        self._num_failures = [0] * group.workers  # of each place so far
+        self._num_failures = [0] * group.workers  # by place
 
     def next_s(self) -> float:
         """Return the time in seconds of the next change of workers or spare machines; infinite if there is none."""
@@ -269,7 +269,7 @@ class AbsencePeriod(NamedTuple):
 
 
 class Absences:
-    """The absences of all workers; outages are read only up to the time for which a caller asks.
+    """The absences of all workers, from outages that are read as far as a caller needs.
 
     Args:
         group: the workers that train.

@@ -23,8 +23,8 @@ class RestartedTraining:
     """A training that goes on only with all its workers.
 
     A failure loses the steps that are in no checkpoint. When the others have noticed the failure and all places have a
-    machine again, all workers start again and load; another failure before the end of the loading repeats this. The
-    others wait for a worker that is absent at the beginning.
+    machine again, all workers restart and load the checkpoint. A further failure before they have loaded it repeats
+    this. At the beginning the training waits for absent workers.
 
     Args:
         group: the workers that train, and the costs of a restart.
@@ -44,8 +44,8 @@ class RestartedTraining:
         self._restart_s = self.group.restart_s + self.work.saving.reload_s
         self._places = FilledPlaces(self.group.workers, self.group.spares)
         self._costs = FailureCosts(self.group.workers)
-        self._saved_step, self._saved_at_s = 0, 0.0  # of the last checkpoint
-        self._failures_in_a_row = 0  # without a saved step between them
+        self._saved_step, self._saved_at_s = 0, 0.0
+        self._failures_in_a_row = 0  # failures since the last saved step
         self._failed_places: set[int] = set()  # since all workers last trained together
 
     def simulate(self) -> FailureCosts:
@@ -218,7 +218,7 @@ class ElasticTraining:
         self._costs = FailureCosts(self.group.workers)
         self._first_steps: dict[int, int] = {}  # step with which each returned worker began
         self._steps_made = 0  # whole steps so far; a step of n of P workers counts as n / P in the costs
-        self._failures_in_a_row = 0  # without a step between them
+        self._failures_in_a_row = 0  # failures since the last step
         self._checkpoint = _Checkpoint()
 
     def simulate(self) -> FailureCosts:
@@ -403,7 +403,7 @@ def simulate_independent_workers(
     costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)
     start_s, round_s = [0.0] * group.workers, period * step_s  # start of each worker since its last return
     num_active, sum_of_starts_s = group.workers, 0.0  # workers that train, and the sum of their start times
-    # Worker seconds: of the whole training, and of the updates that failed workers had sent.
+    # Worker seconds of the whole training, and of the updates that failed workers had sent.
     needed_s, sent_s = steps * group.workers * step_s, 0.0
     while True:
         # At time t the workers have trained ``sent_s + sum over active workers of (t - start)`` worker seconds.
@@ -414,7 +414,7 @@ def simulate_independent_workers(
         change = roster.take_next_change(costs)
         for worker in change.left:
             worked_s = change.at_s - start_s[worker]
-            rounds_s = math.floor(worked_s / round_s) * round_s  # whole rounds, whose updates were sent
+            rounds_s = math.floor(worked_s / round_s) * round_s  # the worker sent the updates of whole rounds
             num_active, sum_of_starts_s = num_active - 1, sum_of_starts_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s

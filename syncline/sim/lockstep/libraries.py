@@ -77,7 +77,7 @@ def run_gloo(
         raise Contention(not_in_step)
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
-    entry_s = entry_s + call_s if rounds else entry_s  # without rounds the software does nothing
+    entry_s = entry_s + call_s if rounds else entry_s  # a collective without rounds costs nothing
     complete_s = [entry_s]  # times at which a worker has all messages of the first 0, 1, 2, ... rounds
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     never_s = np.full(workers, -np.inf)

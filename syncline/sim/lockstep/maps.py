@@ -40,14 +40,14 @@ from syncline.sim.program.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
-    """A piece of work that P workers do, each in its own time: when it begins and ends for each of them.
+    """A piece of work of P workers, with each worker's begin and end.
 
     Args:
         stream: name of the workers' stream.
         what: kind of the work.
         label: name of the work.
-        start_s: begin by worker, ``(P,)`` seconds, or a number for all.
-        end_s: end by worker, ``(P,)`` seconds, or a number for all.
+        start_s: begin for each worker, ``(P,)`` seconds, or a number for all.
+        end_s: end for each worker, ``(P,)`` seconds, or a number for all.
         nbytes: bytes that each worker sends.
         step: the training step.
         members: workers that do the work, with unused values for the others; None for all.
@@ -146,7 +146,7 @@ class CollectiveMaps:
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}
         self._ports_after: dict[Key, Ports] = {}  # ports after a collective that all workers enter at time 0
-        self._port_matrices: dict[Key, Ports] = {}  # the same in row j if only worker j's entry at time 0 matters
+        self._port_matrices: dict[Key, Ports] = {}  # row j: ports if worker j enters at 0, and the others at -inf
         self._sent_bytes: dict[Key, Floats] = {}
         self._openings: dict[Key, Opening | None] = {}
         self._ports: Ports | None = None
@@ -173,7 +173,7 @@ class CollectiveMaps:
             if key not in self._ports_after:
                 self._ports_after[key] = self._run(key, np.zeros(workers))
             self._ports = self._ports_after[key].copy()
-            self._ports.shift(entry_s[0])  # a common entry later by x seconds makes all times later by x
+            self._ports.shift(entry_s[0])  # a later common entry shifts all times equally
         elif is_idle and self._has_matrix(key):
             if key not in self._port_matrices:
                 only_worker_enters_s = np.where(np.eye(workers, dtype=bool), 0.0, -np.inf)  # worker j in row j
@@ -187,12 +187,12 @@ class CollectiveMaps:
         return self._ports.done_s
 
     def _has_matrix(self, key: Key) -> bool:
-        """Return whether a collective's ports come from a matrix: its messages share no channels, and it is common."""
-        is_common = self._uses[key] > self._topology.workers
-        return is_common and not _has_connections(key) and not self._routed(key).shares_channels
+        """Return whether a matrix gives a collective's ports: the collective is frequent and shares no channels."""
+        is_frequent = self._uses[key] > self._topology.workers
+        return is_frequent and not _has_connections(key) and not self._routed(key).shares_channels
 
     def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
-        """Return the seconds for which the next collective waits for TCP windows that shrank while idle, ``(P,)``."""
+        """Return the seconds by which TCP windows that shrank while idle delay the next collective, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
             self._openings[key] = collective_opening(kind, self._topology.workers, nbytes, self._topology, algorithm)

@@ -84,7 +84,7 @@ class Ports:
 
 
 def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
-    """Run the rounds of a collective by a start rule, which changes the ports in place.
+    """Run the rounds of a collective by a start rule; change the ports in place.
 
     Raises:
         SpecError: an unknown rule.
@@ -120,9 +120,9 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 
 
 def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
-    """Run rounds of one message each with floats of Python, which is faster than with arrays of one number.
+    """Run rounds of one message each, with Python's floats, which are faster than arrays of one number.
 
-    If the ports' times are ``(..., P)``, each position in the axes before the last is a separate run.
+    Each position in the axes of the ports' times before the last, ``(..., P)``, is a separate run.
     """
     senders, receivers, _ = sequence.messages
     columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
@@ -169,7 +169,7 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the eager rule, which changes the ports in place.
+    """Run one round by the eager rule; change the ports in place.
 
     If all workers send and receive, operations on whole arrays save time over indexing.
     """
@@ -207,7 +207,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitio
 
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the rendezvous rule, which only changes ``out_s`` of the ports, in place."""
+    """Run one round by the rendezvous rule; change only ``out_s`` of the ports, in place."""
     senders, receivers, _ = routed_round.messages
     through_s = ports.out_s  # see the module
     if routed_round.sender_to is not None:

@@ -220,7 +220,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
             channel = channel_of_message[is_used]
             for end, workers in enumerate((senders, receivers)):
                 worker, known_worker = workers[is_used], worker_of_channel[end, channel]
-                # If several workers of a round are new on a channel, one of them is stored, so that the others differ.
+                # If several workers of a round are new on a channel, NumPy stores one; the comparison finds the others.
                 worker_of_channel[end, channel] = np.where(known_worker < 0, worker, known_worker)
                 has_several[end, channel[worker_of_channel[end, channel] != worker]] = True
     return has_several[0] & has_several[1]

@@ -156,7 +156,7 @@ class _AsyncSimulation:
         first_workers = policy.assign_first_steps()
 
         def delay_between_programs(sender: int, receiver: int) -> float:
-            """Return the seconds by which a message between the machines of two programs is late."""
+            """Return the added latency in seconds of a message between two programs' machines."""
             assert delay is not None
             return delay(topology.place_of(sender), topology.place_of(receiver))
 
@@ -215,7 +215,7 @@ class _AsyncSimulation:
         return programs + handlers + upper_programs
 
     def _handler_number(self, worker: int) -> int:
-        """Return the number of the program of a worker's handler: the programs of P workers come before."""
+        """Return the program number of a worker's handler; the programs of P workers come before."""
         return self.settings.workers + worker
 
     # The clock of the servers.
@@ -333,7 +333,7 @@ class _AsyncSimulation:
         return [send, *self._handler_program(worker, update + 1, last_step + steps)]
 
     def _queue_arrival(self, worker: int) -> None:
-        """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
+        """Add a worker's update to the arrivals; the servers take them at the end of this instant, by worker."""
         if not self.arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self.arrivals.append(worker)
@@ -356,8 +356,7 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     if keep_steps is not None:
         spans = spans.head(keep_steps)
 
-    # The row of each program: of the workers; of their handlers at local servers; of local servers that send updates
-    # to the upper server; of the handlers at the upper server, or at the only one.
+    # Row of each program: workers, their handlers at local servers, local servers, handlers at the upper (or only) one.
     local_servers = range(workers, workers + len(groups))
     last_server = workers + len(groups)
     row_of_program = [*range(workers)]

@@ -41,11 +41,11 @@ class GatedSimulation(Simulation):
 
     @property
     def now_s(self) -> float:
-        """Return the seconds since the beginning of the simulation; between effects the clock ``env`` has them."""
+        """Return the seconds since the beginning of the simulation."""
         return float(self.core["now"])
 
     def open_gate(self, program: int) -> None:
-        """Open the gate at which the program of this number waits, after all else that happens at this instant."""
+        """Open the gate at which a program waits, at the end of this instant."""
         self.env.call_later(0.0, partial(self._complete_compute, program), CHOICES)
 
     @override
@@ -82,7 +82,7 @@ class UpperServerPrograms:
         self.settings, self.upper, self.observer, self.policy = settings, upper, observer, policy
         self.merges: list[Merge] = []
         servers = len(upper.groups)
-        self._versions = 0  # of the upper server
+        self._versions = 0  # number of the upper server's versions
         self._arrivals: list[int] = []  # servers whose updates arrived at this instant
         self._sent_s = [0.0] * servers
         self._sent_versions = [0] * servers  # number of versions in the update under way
@@ -127,7 +127,7 @@ class UpperServerPrograms:
             self.simulation.open_gate(program)
 
     def _sender_number(self, server_number: int) -> int:
-        """Return the number of a local server's sending program: those of P workers and P handlers come before."""
+        """Return the number of a local server's sending program; P workers and P handlers come before."""
         return 2 * self.settings.workers + server_number
 
     def _handler_number(self, server_number: int) -> int:
@@ -209,7 +209,7 @@ class UpperServerPrograms:
                 server_number, self._sent_versions[server_number], self._sent_s[server_number], arrived_s=now_s,
                 version=self._versions, age=age, merged_s=math.nan,
             ))  # fmt: skip
-            self.simulation.open_gate(self._handler_number(server_number))  # so that the handler replies
+            self.simulation.open_gate(self._handler_number(server_number))  # the handler replies
 
     def _begin_reply(self, server_number: int) -> None:
         """Note which version of the upper server's model leaves for a local server."""

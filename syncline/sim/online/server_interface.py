@@ -248,8 +248,8 @@ class AsyncResult:
     def waited_for_s(self, workers: int, groups: Sequence[int] = ()) -> Floats:
         """Return the seconds that worker i's updates waited at the server for an update of worker j, ``(P, P)``.
 
-        An update waits for the last update of its version; the grace period after the last update is not counted. Only
-        updates whose workers waited for that version count, and received its model.
+        An update waits for the last update of its version, without the grace period after that. Updates count only if
+        their workers waited for the version and received its model.
 
         Args:
             workers: P, number of workers.

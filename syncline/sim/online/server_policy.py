@@ -134,7 +134,7 @@ class ServerPolicy:
             self._send_due(server)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
-        """Take back the unsent steps of a failed worker, which never returns if ``for_good`` is true."""
+        """Take back the unsent steps of a failed worker; if ``for_good``, the worker never returns."""
         self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
@@ -198,13 +198,13 @@ class ServerPolicy:
             self.server_of[worker].under_way += 1
 
     def _take_failure_notice(self, worker: int) -> None:
-        """Process a failed worker's message, which asks for a model or says that the worker never returns."""
+        """Process a failed worker's message: the worker asks for a model or departs."""
         server = self.server_of[worker]
         if worker not in self.departed:
             server.idle.append(worker)
             return
         server.under_way -= 1
-        self.timing.release_model(worker)  # ends its handler, which sends nothing to a departed worker
+        self.timing.release_model(worker)  # the handler of a departed worker ends
         if server.buffered:
             self._apply_updates_if_ready(server)
 

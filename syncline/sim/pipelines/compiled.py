@@ -99,7 +99,7 @@ def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: i
     block, microbatch = number // pipeline.microbatches, number % pipeline.microbatches
     kind, chunk = block // pipeline.chunks, block % pipeline.chunks
     step = direction if kind == FORWARD else -direction  # backwards pass the parts of the model in reverse
-    part = chunk * stages + stage + step  # of the neighbour
+    part = chunk * stages + stage + step  # the neighbour's part
     if stages == 1 or kind == WEIGHT or part < 0 or part >= pipeline.chunks * stages:
         return -1, -1
     return part % stages, (kind * pipeline.chunks + part // stages) * pipeline.microbatches + microbatch
@@ -145,7 +145,7 @@ def _may_forward(pipeline: Any, state: Any) -> bool:
 
 @compiled
 def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
-    """Choose and begin a greedy stage's next task: a backward whose input has arrived, else a forward, if it can.
+    """Choose and begin a greedy stage's next task: a backward whose input has arrived, else a forward if possible.
 
     The backward's input may still arrive at this instant, so a stage chooses a forward only at the end of the instant,
     when ``last`` is true. If no task can begin, the stage waits for any input.

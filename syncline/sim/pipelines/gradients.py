@@ -30,7 +30,7 @@ Weights = Literal["stashed", "current", "corrected"]
 WEIGHTS = ("stashed", "current", "corrected")
 
 CORRECTION_DECAY = 0.1
-"""D, the fraction of a mean change that is left after as many updates as the delay. Source: PipeMare, section 3.2."""
+"""D: after as many updates as the delay, a change has this weight in the mean change. Source: PipeMare, section 3.2."""
 
 
 class _ForwardState(NamedTuple):
@@ -82,7 +82,7 @@ class PipelineMath:
         self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]
-        self._version = [0] * self.stages  # of each stage's weights: the number of updates
+        self._version = [0] * self.stages  # number of updates of each stage's weights
         self._stash: list[dict[str, Tensor]] = [{} for _ in parts]
         self._stashed_version = [-1] * len(parts)
         # The mean change of each weight in an update, delta in the module, by part and name.
@@ -90,7 +90,7 @@ class PipelineMath:
         self._part_input: dict[tuple[int, int], Tensor] = {}  # by micro-batch and part, as the next two
         self._output_gradient: dict[tuple[int, int], Tensor | None] = {}
         self._forward_states: dict[tuple[int, int], _ForwardState] = {}
-        self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages  # of the whole schedule
+        self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
         """Return the function that does the math of a stage's task, to be called when the task completes."""

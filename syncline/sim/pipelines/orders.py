@@ -216,11 +216,11 @@ class Orders(Sequence[Order]):
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
 
     def are_complete(self, num_kinds: int) -> bool:
-        """Return whether each stage has each task of the first kinds once, those of a micro-batch by kind."""
+        """Return whether each stage has each task of the first kinds once, and runs a micro-batch's tasks by kind."""
         count = num_kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False
-        position = np.full(self.numbers.shape, -1, dtype=np.int32)  # of each task in its stage's order; -1: missing
+        position = np.full(self.numbers.shape, -1, dtype=np.int32)  # by task; -1: missing
         numbers = np.asarray(self.numbers, dtype=np.intp)
         np.put_along_axis(position, numbers, np.arange(count, dtype=np.int32)[None], axis=1)
         # Numbers go by kind first, so each row of a stage has the positions of the tasks of one kind.

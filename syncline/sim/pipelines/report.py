@@ -163,7 +163,7 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
     if schedule.updates == "every":
         updates = tasks.what == schedule.released_by
     else:
-        next_worker = np.append(tasks.worker[1:], -1)  # of the next task
+        next_worker = np.append(tasks.worker[1:], -1)
         updates = tasks.worker != next_worker  # an update follows a worker's last task
     has_ended = tasks.end_s <= until_s
     tasks, updates = tasks[has_ended], updates[has_ended]

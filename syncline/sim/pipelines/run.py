@@ -71,7 +71,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if has_fixed_order:
         numbering = TaskNumbering(schedule.microbatches, schedule.chunks)
         tasks_table["number"] = Orders.from_lists(schedule.orders, numbering).numbers
-    # Tasks by number: kinds one after another, and in each kind its chunks, which take equally long.
+    # Tasks are numbered by kind, then by chunk; all chunks of a kind take equally long.
     kind_seconds = [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds]
     tasks_table["seconds"] = np.concatenate(kind_seconds, axis=1)
     pipeline_table = np.zeros(1, dtype=kernels.PIPELINE)
@@ -174,7 +174,7 @@ class _Stage:
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
         self.pipeline, self.number = pipeline, stage
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
-        self.effects = pipeline.effects if replica == 0 else None  # the math is that of the first replica alone
+        self.effects = pipeline.effects if replica == 0 else None  # only the first replica computes values
         chunks, first_worker = pipeline.schedule.chunks, replica * pipeline.stages
         self.sources: dict[tuple[Kind, int], int] = {}
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
@@ -192,7 +192,7 @@ class _Stage:
         self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
         self.averaging_calls = averaging_calls(pipeline.averaging) if self.averaged_bytes else ()
         self.update_s = pipeline.updates_s()[stage]
-        self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))  # in all replicas
+        self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
     def program(self, order: Order) -> list[Instruction]:
         """Return the stage's program, which runs the tasks in this order."""

@@ -190,7 +190,7 @@ class Slowdowns:
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds, with those of slow steps multiplied by the factor, ``(T, P)``."""
+        """Return the computing seconds, multiplied by the factor in slow steps, ``(T, P)``."""
         is_slow = rng.random(compute_s.shape) < self.probability
         return np.where(is_slow, self.factor * compute_s, compute_s)
 
@@ -212,7 +212,7 @@ class PersistentSpeeds:
         check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds, those of each worker multiplied by the worker's factor, ``(T, P)``."""
+        """Return the computing seconds, multiplied by each worker's factor, ``(T, P)``."""
         z = rng.standard_normal(compute_s.shape[1:])  # one for each worker, (P,)
         return compute_s * lognormal_factors(self.sigma, z)
 
@@ -305,7 +305,7 @@ class _SlowTopology(DerivedTopology):
 
     @property
     def network(self) -> Any:
-        """Return the network of the original topology, whose nodes hierarchical collectives use; else the topology."""
+        """Return the original network, whose nodes hierarchical collectives use, or the original topology."""
         return getattr(self.whole, "network", self.whole)
 
     @cached_property

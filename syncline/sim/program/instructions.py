@@ -256,7 +256,7 @@ class Queued(Sequence[Any]):
     def __init__(
         self, instructions: Sequence[Instruction | StreamMark | StreamWait | HostWait], streams: Sequence[str]
     ) -> None:
-        """Store the instructions; refuse names of streams that are no computing streams."""
+        """Store the instructions; refuse streams that do not compute."""
         self.instructions, self.streams = instructions, streams
         for name in dict.fromkeys(streams):
             if not is_computing(name):

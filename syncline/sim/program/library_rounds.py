@@ -178,7 +178,7 @@ def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
     last_piece_bytes = nbytes - last_piece * piece_bytes
     full_rounds: dict[int, Round] = {}  # by number of senders
     for round_number in range(num_pieces + workers - 2):
-        # Those whose piece, t - i, is from 0 to the last one; the last worker sends none.
+        # In round t worker i sends piece t - i, if this piece exists; the last worker sends none.
         senders = np.arange(max(0, round_number - last_piece), min(round_number, workers - 2) + 1)
         if round_number >= last_piece:  # the last piece is under way
             sizes = np.where(round_number - senders == last_piece, last_piece_bytes, piece_bytes)

@@ -142,7 +142,7 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
 
     Worker i of the group that begins at rank f is rank ``f + stride i``.
     """
-    joined_rounds: dict[int, Round] = {}  # of all groups, by the id of a group's round
+    joined_rounds: dict[int, Round] = {}  # rounds of all groups, by the id of the given round
     for round_ in tuple(group_rounds):  # a tuple keeps all rounds, so that no two get the same id
         if id(round_) not in joined_rounds:
             sizes = round_.nbytes
@@ -303,7 +303,7 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
     """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
-    # A round waits for the half before, but for no round of its own half: the r-th of a half, from 1, is r ahead.
+    # A round waits only for the half before. So round r of a half, counted from 1, is r rounds ahead.
     return 2 * list(range(1, workers))
 
 

@@ -19,7 +19,7 @@ Strings: TypeAlias = NDArray[np.str_]
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of N words, of which many are the same: each word is kept once.
+    """A column of N words that stores equal words once.
 
     The column compares and is indexed like an array of strings; ``np.asarray`` converts it to such an array.
 
@@ -156,7 +156,7 @@ class Timeline:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
-        """Return the timeline of these columns by name, whose rows on each stream of a worker are in order of time."""
+        """Return the timeline of columns by name; the rows of each stream of a worker are in order of time."""
         arrays: dict[str, Any] = {}
         for name in ("worker", "step"):
             arrays[name] = np.asarray(columns[name], dtype=np.int64)
@@ -175,11 +175,11 @@ class Timeline:
         return len(self.worker)
 
     def columns(self) -> dict[str, Words | NDArray[Any]]:
-        """Return the columns as the timeline stores them, by name: those of text are `Words`."""
+        """Return the columns by name, with text as `Words`."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
 
     def to_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns as NumPy arrays, by name: those of text are arrays of strings."""
+        """Return the columns by name as NumPy arrays, with text as arrays of strings."""
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
@@ -235,9 +235,9 @@ class Timeline:
         for worker, (begin, end) in enumerate(pairwise(first_row_of_worker.tolist())):
             worker_rows = rows[begin:end]
             start_s = self.start_s[worker_rows]
-            # The end of the time that spans have covered so far; each span adds only what lies behind it.
+            # A span adds only the seconds that no earlier span has covered.
             end_s = np.minimum(np.maximum.accumulate(self.end_s[worker_rows]), until_s)
-            covered_until_s = np.concatenate(([0.0], end_s[:-1]))  # by the earlier spans
+            covered_until_s = np.concatenate(([0.0], end_s[:-1]))
             seconds[worker] = np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum()
         return seconds
 
