@@ -39,7 +39,7 @@ class Details(NamedTuple):
 
 
 PLAIN = Details()
-"""Details of a call that sends unencoded tensors at the end of a step, and ends before the next step begins."""
+"""Details of a call that sends tensors as they are at the end of a step, and ends before the next step begins."""
 
 
 class Ledger:
