@@ -100,7 +100,7 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
     if xs.size:
         # Lines of methods; auxiliary ones, such as targets, have labels with an underscore.
         num_lines = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
-        # Place of the markers in a line's intervals, from 0.1 to 0.9: steps of the golden section never fall together.
+        # Position of a line's markers in their intervals, 0.1 to 0.9; golden-section steps keep the lines apart.
         phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)
         # Positions on the scaled axis, where equal distances are equally long in the figure.
         positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0]

@@ -80,7 +80,7 @@ def timeline_strip(
     kinds = np.where(np.isin(columns["what"], IDLE), "wait", "compute")
     kinds[columns["stream"] != "compute"] = "network"
     workers = np.unique(columns["worker"])
-    rows = np.searchsorted(workers, columns["worker"])  # of each span
+    rows = np.searchsorted(workers, columns["worker"])  # row of each span
     unit, unit_s = time_unit(last_s - first_s)
     with figure_style():
         fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))  # a row of 0.34 inches for each worker, up to 4.5
@@ -196,14 +196,14 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
     is_last_of_group = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
-    room_in = sum(0.55 if last else 0.35 for last in is_last_of_group)  # of titles, and of the labels of time axes
+    room_in = sum(0.55 if last else 0.35 for last in is_last_of_group)  # for titles and labels of time axes
     with figure_style():
         fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
         axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
-            end_s = ends_s[panel.group] or 1.0  # without tasks, any length
+            end_s = ends_s[panel.group] or 1.0  # any length will do without tasks
             ax.set_xlim(0, end_s)
-            seconds_per_inch = end_s / (width_in - 0.9)  # without the labels and margins at the sides
+            seconds_per_inch = end_s / (width_in - 0.9)  # 0.9 inches are labels and margins
             _draw_schedule(ax, panel, seconds_per_inch, shows_numbers=row_in >= LEAST_NUMBERED_ROW_IN)
             unit, unit_s = time_unit(end_s)
             # The distance of ticks is round, so that about eight of them fit.
@@ -234,7 +234,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
         seconds_per_inch: scale of the time axis.
         shows_numbers: whether tasks that are long enough show the numbers of their micro-batches.
     """
-    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # of even and of odd chunks
+    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # even and odd chunks
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:

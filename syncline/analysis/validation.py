@@ -38,8 +38,8 @@ def predicted_against_measured(
         points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
         errors: name of the grouping -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
             group's median. These panels share one axis.
-        title: title above these panels, the points they show.
-        measured: title above the scatter plot, the kind of time.
+        title: title above these panels, which names their points.
+        measured: title above the scatter plot, which names the kind of time.
     """
     if not any(len(measured_s) for measured_s, _ in points.values()):
         raise SpecError("points", [], "at least one point")
@@ -47,11 +47,11 @@ def predicted_against_measured(
     num_rows = 1 if len(errors) <= PANELS_PER_ROW else 2
     num_columns = math.ceil(len(errors) / num_rows)
     with figure_style():
-        # The panel is as wide as the names of the groups with most letters, with gaps of four letters.
+        # A panel has room for the group names of the grouping with the longest names, with gaps of four letters.
         letters = 0
         for groups in errors.values():
             letters = max(letters, sum(len(group) + 4 for group in groups))
-        panel_in = max(1.8, 0.8 + LETTER_IN * letters)  # with 0.8 for the vertical axis and the margins
+        panel_in = max(1.8, 0.8 + LETTER_IN * letters)  # 0.8 inches are the vertical axis and the margins
         fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
         widths_in = [5.0, panel_in * num_columns] if errors else [5.0]
         parts = fig.subfigures(1, len(widths_in), width_ratios=widths_in, squeeze=False)[0]

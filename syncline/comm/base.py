@@ -287,7 +287,7 @@ class Communicator:
     def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Append a call to the ledger: the bytes that each worker sends, and the fp32 bytes that it encodes before."""
+        """Append a call to the ledger, with the bytes that each worker sends and the fp32 bytes that it encodes."""
         encoded_bytes = details.encoded_bytes
         if encoded_bytes is None:  # the method has not encoded the payload itself
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)

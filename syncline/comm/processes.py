@@ -113,14 +113,14 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
-        """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``, which it may overwrite."""
+        """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``; ``x`` may be overwritten."""
         is_maximum = op == "max"
         reduced = reduce_along(x, dim=0, op="max" if is_maximum else "sum").flatten()
         wait = self._transport.all_reduce(reduced, maximum=is_maximum)
 
         def finish() -> Tensor:
             wait()
-            result = reduced / self.world_size if op == "mean" else reduced  # a mean is a sum until here
+            result = reduced / self.world_size if op == "mean" else reduced
             return result.expand_as(x)
 
         return finish
@@ -168,7 +168,7 @@ class ProcessGroupCommunicator(Communicator):
         root_process, root_row = divmod(root, self._rows)
         encoded = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
-        parts: list[Tensor] = []  # of all processes, on the root alone
+        parts: list[Tensor] = []  # a part from each process, on the root only
         if self._rank == root_process:
             parts = [torch.empty_like(encoded) for _ in range(self._processes)]
         self._transport.gather(_bytes(encoded), [_bytes(part) for part in parts], root_process)
@@ -223,7 +223,7 @@ class ProcessGroupCommunicator(Communicator):
         if subgroup_comm is not None:
             return subgroup_comm.all_gather(x)
         gather = self._start_gather(x)
-        gathered = gather()[0]  # of all M workers, (M, *s), equal in all rows
+        gathered = gather()[0]  # (M, *s); all rows are equal
         if subgroup.step == 1:  # a block of neighbours
             size = len(subgroup)
             return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]

@@ -220,7 +220,7 @@ class SimulatedCommunicator(Communicator):
         block_size = subgroup.step  # the subgroup has one worker of each block, at the same position
         by_block = self._by_replica(x).unflatten(1, (-1, block_size))
         by_position = by_block.transpose(1, 2)  # (replicas, block_size, number of blocks, *s)
-        # A worker of any block, the new axis, gets the tensors at its own position.
+        # The new axis is the receiver's block: at one position, workers of all blocks get the same tensors.
         return by_position.unsqueeze(1).expand(-1, len(subgroup), *by_position.shape[1:]).flatten(0, 2)
 
 

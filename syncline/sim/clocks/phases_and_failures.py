@@ -46,10 +46,9 @@ def phased_clock(
 ) -> Clock:
     """Return the clock of a training in which worker i takes part in step t if ``present[t, i]``.
 
-    Collectives are among the present workers. When the group changes, no call is under way: a call that would be
-    awaited later is awaited at the end of the step before. Workers that stay go on, each in its own time. Workers that
-    join begin when the last of the previous workers has ended the step before. Transfers to a joining worker are not
-    counted.
+    Collectives are among the present workers. Before the group changes, the workers await all calls. Workers that stay
+    then go on, each in its own time. Workers that join begin when the slowest previous worker has ended its last step.
+    Transfers to a joining worker are not counted.
 
     Args:
         present: whether each worker takes part in each step, ``(T, P)``; at least one worker does.

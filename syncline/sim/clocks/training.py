@@ -268,7 +268,7 @@ def _tally_spans(all_spans: Iterable[Spans], steps: int, workers: int, keep_step
         if spans.step < keep_steps:
             first_spans.append(spans)
         span_s = float((spans.end_s - spans.start_s).sum())
-        if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
+        if spans.stream == "network":  # a worker's collectives do not overlap
             seconds["communication"] += span_s
             network_end_s = np.maximum(network_end_s, spans.end_s)
             continue
@@ -276,6 +276,6 @@ def _tally_spans(all_spans: Iterable[Spans], steps: int, workers: int, keep_step
         seconds[kind] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
-    # What the last collectives take after the end of the training does not count.
+    # Communication after the end of the training does not count.
     seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())
     return _Tally(step_end_s, end_s, seconds, timeline_of(first_spans, workers))

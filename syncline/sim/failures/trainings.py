@@ -30,7 +30,7 @@ class RestartedTraining:
         group: the workers that train, and the costs of a restart.
         work: the steps and checkpoints of the training.
         outages: outages in the order of time.
-        until_s: time at which the simulation stops; all steps completed before count, saved or not.
+        until_s: time at which the simulation stops; the steps completed until then count, saved or not.
     """
 
     group: FailingGroup
@@ -108,7 +108,7 @@ class RestartedTraining:
                 reason = f"{self._places.num_empty} of {workers} places stay empty, without a spare"
                 self._costs.stuck, self._costs.wall_s = no_progress(down_since_s, reason), down_since_s
                 return down_since_s
-            if self._next_outage.at_s < min(start_s, self.until_s):  # while the workers wait for machines
+            if self._next_outage.at_s < min(start_s, self.until_s):
                 self._process_outage()
                 continue
             self._add_stretch("down", down_since_s, start_s)
@@ -281,7 +281,7 @@ class ElasticTraining:
         saved = work.saved_by(first_step, end_s - start_s)
         useful_s = work.steps_s(done) - work.steps_s(first_step)
         planned_checkpoints_s = work.next_start_s(done) - work.next_start_s(first_step) - useful_s
-        checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))  # a failure can cut one off
+        checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))  # a failure may interrupt one
         if saved > first_step:
             saved_s = work.steps_s(saved) - work.steps_s(first_step)
             saved_steps = costs.steps + weight * (saved - first_step)

@@ -161,9 +161,9 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
 def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> tuple[Floats, Floats]:
     """Return when each worker has received, and has sent, its last message of a direct exchange, both ``(P,)`` seconds.
 
-    The rounds are in two halves: parts to their owners, then sums from the owners, see `syncline.sim.program.rounds`. A
-    message begins when its sender has received all messages of the half before, and when the previous message on its
-    connection has left.
+    The first half of the rounds sends parts to their owners, the second half sends the owners' sums, see
+    `syncline.sim.program.rounds`. A message begins when its sender has received all messages of the half before, and
+    the previous message on its connection has left.
 
     Args:
         rounds: rounds of the exchange.

@@ -111,7 +111,7 @@ class UpperServerPrograms:
                 self._send_if_due(other)
 
     def _send_if_due(self, server: ServerState) -> None:
-        """Open the gates of a local server's sender and handler if its update is due, or if the server ends."""
+        """Open the gates of a local server's sender and handler, to send a due update or to end both programs."""
         server_number = server.number
         if server.is_merging or self._has_ended[server_number]:
             return

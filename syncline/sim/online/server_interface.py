@@ -47,9 +47,8 @@ class ServerSettings:
     """Settings of asynchronous training with a server.
 
     A worker fetches the server's model, makes its local steps, sends its update, and waits for the next model. The
-    server makes a new version of the model of every ``buffer_size`` updates that arrive, together with the updates that
-    arrive within ``grace_period_s`` after them. If fewer than all workers take part at a time, the server draws the
-    next participants from the idle workers.
+    server makes a new version from ``buffer_size`` updates and those that arrive within ``grace_period_s`` after them.
+    If fewer than all workers take part at a time, the server draws the next participants from the idle workers.
 
     Args:
         workers: P, number of workers.
@@ -58,11 +57,11 @@ class ServerSettings:
         buffer_size: number of updates per version, the quorum; the updates that remain at the end make the last
             version.
         synchronous: whether a worker gets its model only when a version contains its update; otherwise it gets the
-            model at once, after everything else of that instant has arrived.
+            model at once, at the end of that instant.
         update_bytes: bytes of an update.
         model_bytes: bytes of a model.
-        grace_period_s: seconds after the last update of the buffer in which more updates enter the version; the period
-            ends at once when no other worker is under way.
+        grace_period_s: seconds after the buffer is full in which more updates enter the version; the period ends at
+            once when no other worker is under way.
         participants: number of workers that take part at a time; all if None. The server sends a worker the model when
             the worker is drawn; the first participants have the model at the beginning.
         seed: seed of these draws.
@@ -70,7 +69,7 @@ class ServerSettings:
 
     Raises:
         SpecError: a number below 1, a time below 0, more participants than workers, or a buffer that never fills
-            because all workers that could fill it wait.
+            because all workers wait.
     """
 
     workers: int
@@ -324,7 +323,7 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
     Workers have the places 0 to ``workers - 1``, and the server the next one; on a network of nodes, places are added
     up to a whole node. On a network whose places are all taken, such as sites or a graph, the server shares place 0.
     """
-    for num_places in range(workers + 1, 2 * workers + 2):  # one more place, or as many as fill a node
+    for num_places in range(workers + 1, 2 * workers + 2):  # add places until they fill a node
         try:
             return topology(network, num_places), workers
         except SpecError:  # the network cannot have this number of places

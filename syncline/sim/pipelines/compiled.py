@@ -260,7 +260,7 @@ def _incoming_stage(stages: Any, i: int) -> int:
 
 @compiled
 def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
-    """Compute new rates on the incoming links that the flows of all changed links share."""
+    """Compute new rates on all incoming links that flows of changed links use."""
     count, pipeline.num_changed = pipeline.num_changed, 0
     for i in range(count):
         receiver, is_new = _incoming_stage(stages, i), True
@@ -268,7 +268,7 @@ def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
             is_new = is_new and _incoming_stage(stages, earlier) != receiver
         first, second = stages[receiver].incoming, stages[receiver].other_incoming
         if is_new and first >= 0:
-            if _changed_link(stages, i) == second:  # the order in which the event simulation finds the flows
+            if _changed_link(stages, i) == second:  # keep the order of the event simulation
                 first, second = second, first
             _set_fair_rates(pipeline, stages, heap, receiver, first, second, now_s)
 

@@ -128,11 +128,11 @@ class PipelineMath:
         self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])
 
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
-        """Return the weights by name with which a part runs forward; for ``stashed`` a copy of the present version."""
+        """Return the weights with which a part runs forward, by name; for ``stashed`` a copy of the current version."""
         named_params = dict(self.parts[part].named_parameters())
         if self.backward_weights != "stashed":
-            # ``data`` shares the storage but not torch's version counter, so that the backward accepts, and uses, the
-            # weights that updates in place have changed meanwhile.
+            # ``data`` shares the storage but not torch's version counter. So the backward uses the weights that later
+            # updates have changed in place.
             return {name: p.data.requires_grad_() for name, p in named_params.items()}
         if self._stashed_version[part] != self._version[stage]:
             self._stash[part] = {name: p.detach().clone().requires_grad_() for name, p in named_params.items()}
@@ -185,7 +185,7 @@ class PipelineMath:
     def _accumulate(self, stage: int, part: int, microbatch: int, gradients: Sequence[Tensor]) -> None:
         """Add a micro-batch's gradient of one part, and update at once or after the last micro-batch."""
         forward = self._forward_states.pop((microbatch, part))
-        self._output_gradient.pop((microbatch, part))  # the part's last use of the gradient of its output
+        self._output_gradient.pop((microbatch, part))
         updates_always = self.schedule.updates == "every"
         weight = 1.0 if updates_always else 1.0 / self.schedule.microbatches
         for parameter, gradient in zip(self.parts[part].parameters(), gradients, strict=True):
@@ -209,7 +209,7 @@ class PipelineMath:
                 old_weights[part] = {name: parameter.detach().clone() for name, parameter in named_parameters}
         self.optimizers[stage].step()
         self.optimizers[stage].zero_grad()
-        # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay; gamma is 0 in the limit.
+        # mean change <- gamma mean change + (1 - gamma)(w' - w), with gamma = D^(1 / delay), and 0 without a delay.
         decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
         for part, weights in old_weights.items():
             for name, parameter in self.parts[part].named_parameters():

@@ -112,7 +112,7 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
     weights, first_backward = tasks.of_kind("weight"), tasks.of_kind("backward")[0]
     orders_1f1b = Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks)
     for stage, order in enumerate(orders_1f1b.numbers):
-        # Each backward but the first ``stage`` is followed by a weight gradient; backwards have the largest numbers.
+        # A weight gradient follows each backward but the first ``stage`` ones. Backwards have the largest numbers.
         backward_positions = np.flatnonzero(order >= first_backward + stage)
         num_inserted = len(backward_positions)
         order_with_weights = np.insert(order, backward_positions + 1, weights[:num_inserted])

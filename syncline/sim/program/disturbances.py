@@ -49,9 +49,9 @@ class ComputeTime:
     def sample(self, steps: int, workers: int, rng: np.random.Generator) -> Floats:
         """Return sampled seconds of shape ``(steps, workers)``.
 
-        A further disturbance at the end does not change the draws of the earlier disturbances.
+        Each disturbance has a random stream of its own, so a further one does not change the draws of the others.
         """
-        compute_s: Floats = np.broadcast_to(self.base_s, (steps, workers))  # takes no memory without disturbances
+        compute_s: Floats = np.broadcast_to(self.base_s, (steps, workers))
         for disturbance, stream in zip(self.disturbances, rng.spawn(len(self.disturbances)), strict=True):
             compute_s = disturbance.disturb(compute_s, stream)
         return compute_s

@@ -130,7 +130,7 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _chain(workers, nbytes, costs.chain_piece_bytes)
     if kind == "reduce":  # the same chain, from the last worker to the first
         rounds = tuple(_chain(workers, nbytes, costs.chain_piece_bytes))
-        mirrored: dict[int, Round] = {}  # by id, so that rounds which are one object stay one object
+        mirrored: dict[int, Round] = {}  # by id: a repeated round stays one object
         for round_ in rounds:
             mirrored[id(round_)] = Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
         return [mirrored[id(round_)] for round_ in rounds]
@@ -138,7 +138,7 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _gather(workers, nbytes)
     if kind == "all_to_all":
         return pairwise_rounds(workers, nbytes)
-    block_bytes = nbytes if kind == "all_gather" else nbytes / workers  # a worker begins with one block, or with all
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers  # in an all-gather a worker begins with a block
     return _ring(workers, block_bytes, laps=2 if kind == "all_reduce" else 1, costs=costs)
 
 
@@ -154,7 +154,7 @@ def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
 def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
     """Yield the rounds of NCCL's ring, in which each worker's block goes around the ring ``laps`` times.
 
-    A block is cut into pieces, which go around the ring one after another, and each piece into slices.
+    A block is cut into pieces, and each piece into slices. The pieces go around the ring one after another.
     """
     worker = np.arange(workers)
     receiver = (worker + 1) % workers

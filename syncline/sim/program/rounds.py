@@ -242,15 +242,15 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
 
 
 def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
-    """Return the rounds of rings that run at once: in each, every worker sends a block to the next in its ring.
+    """Return the rounds of rings that run at once: in a round every worker sends a block to the next on its ring.
 
     Args:
         orders: ranks of each ring in order, ``(rings, workers of a ring)``.
         block_bytes: bytes of a message.
-        laps: number of times that a block goes around the ring, from each worker to the last that lacks it.
+        laps: number of times that each block goes around its ring.
     """
     senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
-    ascending = np.argsort(senders)  # lockstep is faster if the senders are in their order
+    ascending = np.argsort(senders)  # lockstep is faster with sorted senders
     ring_round = Round(senders[ascending], receivers[ascending], float(block_bytes))
     rounds_of_lap = orders.shape[1] - 1
     return (ring_round,) * (laps * rounds_of_lap)

@@ -126,7 +126,7 @@ class Timeline:
         workers: P, number of workers.
         worker: worker of each span, from 0.
         stream: one of ``STREAMS``, or a name from the program; the name of a stream that computes is ``compute``, or
-            begins with ``compute`` and a space. Waits of streams of the latter kind have no span.
+            begins with ``compute`` and a space. Only the waits on ``compute`` itself have spans.
         what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else the kind of computing:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
@@ -134,7 +134,7 @@ class Timeline:
         label: description for people.
         start_s: start of the span, in seconds from the beginning of the simulation.
         end_s: end of the span, in seconds from the beginning of the simulation.
-        nbytes: bytes that the worker puts on the wire in the span (for a ``recv``: takes off it).
+        nbytes: bytes that the worker sends in the span, or receives in a ``recv``.
         step: training step, from 0; -1 if none was named.
     """
 
@@ -303,11 +303,11 @@ STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 
 
 def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the strip of figures, the part of a timeline around its first collectives, and a title; None if empty."""
+    """Return the part of a timeline around its first collectives, for figures, and a title; None if empty."""
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
-    first_step, last_step = 0, STRIP_LEAD_STEPS  # without collectives
+    first_step, last_step = 0, STRIP_LEAD_STEPS  # used if there are no collectives
     steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])  # ascending
     if len(steps_with_collectives):
         shown_steps = steps_with_collectives[:STRIP_STEPS_WITH_CALLS]
