@@ -181,10 +181,10 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
 
 def ping_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the mean round trip of each ping in a text."""
-    host, first_line = "", 0  # of the ping whose summary has not come yet
+    host, first_line = "", 0  # host and line of the ping whose summary is awaited
     for number, line in enumerate(text.splitlines(), start=1):
         pinged, round_trip = PINGED.match(line), ROUND_TRIP.search(line)
-        if pinged is not None and host:  # the error below: no summary of the ping before
+        if pinged is not None and host:  # the ping before has no summary
             break
         if pinged is not None:
             host, first_line = pinged[1], number
@@ -340,7 +340,7 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             unit = row[4] or "us"  # with --raw there is none
             seconds = UNITS[unit] * number_of(row[3], "duration", file, line=number)
             nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
-            # These are bytes of the input, which the closed forms count too: of a gather, each worker's part.
+            # Like the closed forms, the log counts bytes of the input: for a gather, each worker's part.
             setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}
             yield Logged("collective", seconds, setting, file, line=number)
 

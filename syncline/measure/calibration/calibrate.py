@@ -189,8 +189,8 @@ def calibrate(
         on_progress: called with the number of parts that are done, of ``len(workers) * len(plan.parts)``.
 
     Returns:
-        ``file``, its contents, ``rows`` (the collectives), ``residuals`` (of the fit, by collective and number of
-        processes), ``constants``; or ``failed`` alone, a line with the process that died or hung.
+        ``file``, its contents, ``rows`` (the collectives), ``residuals`` (errors of the fit by collective and number of
+        processes), ``constants``. After a failure, ``failed`` alone: a line that names the process.
 
     Raises:
         SynclineError: a mistake found before the measurements, or measurements that determine nothing.
@@ -219,7 +219,7 @@ def calibrate_under_torchrun(
     """Measure the machines of the processes that torchrun started; rank 0 writes the cluster file.
 
     Returns:
-        On rank 0 the same as `calibrate`; nothing on the others. A rank that fails, or loses another, has ``failed``.
+        On rank 0 the same as `calibrate`, else an empty dict; ``failed`` alone on a rank that fails or loses another.
 
     Raises:
         SynclineError: a mistake found before the measurements; the same on every rank.
@@ -258,7 +258,7 @@ def calibrate_under_torchrun(
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
     """Return an error line that names the rank that failed and what the rank was measuring."""
-    if failure.step is None or failure.mistake:  # before any measurement; a failure counts steps in its words
+    if failure.step is None or failure.mistake:  # no measurement had begun
         return str(failure).replace("the first step", "the first measurement")
     return f"rank {failure.rank} {failure.reason} during {plan.parts[failure.step]}"
 
@@ -269,9 +269,9 @@ def measure(
     """Join the other ranks and measure; every rank returns the same.
 
     Returns:
-        ``workers``, ``steps`` (of each rank, the mean seconds of each block), ``flops_per_step``,
-        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (see `wire_seconds`; of each rank), ``collectives``,
-        ``spread`` (of the steps).
+        ``workers``, ``steps`` (for each rank, the mean step time of each block), ``flops_per_step``,
+        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (for each rank, see `wire_seconds`), ``collectives``,
+        ``spread`` (the relative spread of the step times).
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
@@ -283,7 +283,7 @@ def measure(
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
         window_s = plan.window_s
-        # One for each of `PARTS`. The shares of the window limit their time: of wire formats there are many.
+        # One measurement for each of `PARTS`. There are many wire formats, so each gets a small part of the window.
         measurements: dict[str, Callable[[], Any]] = {
             "steps": lambda: step_seconds(task, window_s, device).tolist(),
             "product": lambda: product_flops_per_s(window_s, device),
@@ -329,7 +329,9 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
 def _measure_local_processes(
     plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], parts_done: int
 ) -> dict[str, Any] | Failure:
-    """Run a calibration on local processes after ``parts_done`` others, and return the measurements or the failure.
+    """Run a calibration on local processes, and return the measurements or the failure.
+
+    ``parts_done`` is the number of parts of earlier calibrations, which ``on_progress`` includes.
 
     Raises:
         SynclineError: the user made a mistake.

@@ -73,9 +73,9 @@ class ClusterFile:
         self._claim.release()
 
     def write(self, result: Fields) -> Fields:
-        """Write those of the result's fields that are sections of a cluster file, and return the result.
+        """Write the sections of a cluster file among the fields of a result.
 
-        Added to it are ``file``, ``name`` (the stem of the path), and the collectives as ``rows``, as in other results.
+        Return the result with ``file``, ``name`` (the stem of the path), and ``rows`` (the collectives).
         """
         path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
@@ -144,9 +144,9 @@ def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
 
 
 def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibration) -> Fields | None:
-    """Return the hardware section of a spec, with the spread of the training steps as bounds.
+    """Return the hardware section of a spec, with bounds from the spread of the training steps.
 
-    Of a transformer, the bounds hold for the width that was timed; of other problems for no transformer.
+    The bounds hold for transformers of the width that was timed.
 
     Returns:
         The fields; None if the FLOPs of the problem are unknown.
@@ -156,7 +156,7 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     workers = compute["workers"]
     (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]
     steps_s = np.array([seconds for rank in measurement["steps"] for seconds in rank])
-    width = float(getattr(plan.problem, "width", 0) or 0)  # 0 for other problems: no transformer has this width
+    width = float(getattr(plan.problem, "width", 0) or 0)  # 0, the width of no transformer, for other problems
     basis = f"training steps of {plan.problem.name} on {workers} workers"
     hardware = {
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
@@ -265,7 +265,7 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     """Return a row for each constant: its value, whether the user gave it, and its standard error if known.
 
-    Left out are constants that were not fitted and are zero.
+    Constants of value 0 are left out unless they were fitted.
     """
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
@@ -302,10 +302,10 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
 
 
 def quantity(value: float, units: dict[str, float]) -> str:
-    """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits.
+    """Return a value as text in the largest unit that does not exceed it, with `DIGITS` significant digits.
 
     Args:
-        units: values of the units, from the smallest, which also serves for smaller values.
+        units: value of each unit, in increasing order; values below the smallest unit get this unit.
     """
     rounded_value = rounded(value)
     largest_unit, *_ = units

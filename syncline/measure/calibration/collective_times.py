@@ -41,9 +41,11 @@ MOST_WARM_UP_BYTES = 1 << 20
 AGREEMENTS = 9
 """Agreements on a start time that are timed, to measure the duration of an agreement."""
 
-LEAD_NS, AWAKE_NS = 500_000, 300_000
-"""The lead beyond the time of an agreement; and the time before the start at which a rank stops sleeping and polls the
-clock, because a sleep is not exact."""
+LEAD_NS = 500_000
+"""Time from an agreement on a start time to the start, besides twice the duration of an agreement."""
+
+POLLING_NS = 300_000
+"""Time before the start in which a rank polls the clock, because a sleep is not exact."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Timing:
 
 
 class Work(NamedTuple):
-    """A collective to time: ``run`` runs it once, ``nbytes`` are as in the cost model, ``ranks`` take part."""
+    """A collective to time among ``ranks``: ``run`` runs it once, with ``nbytes`` as the cost model counts them."""
 
     run: Callable[[], object]
     nbytes: int
@@ -163,9 +165,9 @@ class Gate:
         self.max_over_ranks(0)
 
     def wait_for_start(self) -> int:
-        """Wait for a start time that all ranks have agreed on, and return the time in nanoseconds on waking up."""
+        """Agree with all ranks on a start time, wait for it, and return the time in nanoseconds after the wait."""
         start_ns = self.max_over_ranks(self.now_ns() + self._lead_ns)
-        time.sleep(max(0, start_ns - AWAKE_NS - self.now_ns()) / 1e9)
+        time.sleep(max(0, start_ns - POLLING_NS - self.now_ns()) / 1e9)
         while self.now_ns() < start_ns:
             if hasattr(os, "sched_yield"):
                 os.sched_yield()  # another rank may share this core

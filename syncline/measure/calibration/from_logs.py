@@ -43,7 +43,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
         ``file``, ``name``, the sections of the file, and ``rows``: each measurement with its prediction and error.
 
     Raises:
-        SynclineError: a log cannot be read, logs of both kinds, or measurements that determine no network.
+        SynclineError: a log cannot be read, the logs are of both kinds, or their measurements determine no network.
     """
     logged = [entry for name in logs for entry in read_log(Path(name), "--from")]
     quantities = {entry.quantity for entry in logged}
@@ -65,7 +65,7 @@ def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     measured_s = np.array([entry.value for entry in logged])
 
     def squared_error(fit: tuple[Network, np.ndarray]) -> float:
-        """Return the sum of squared logarithmic errors, in which twice and half the time weigh the same."""
+        """Return the sum of squared logarithmic errors."""
         _, fitted_s = fit
         return float(np.square(np.log(fitted_s / measured_s)).sum())
 
@@ -78,9 +78,9 @@ def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     )
     kinds = ", ".join(sorted({entry.setting["kind"] for entry in logged}))
     section = network_fields(network)
-    assert isinstance(section, dict), "candidates are described by fields"
+    assert isinstance(section, dict)
     del section["name"]
-    fitted_link = section if isinstance(network, Link) else section["between"]
+    fitted_link = section if isinstance(network, Link) else section["between"]  # the link between nodes
     fitted_link.update(bounds_section(errors, f"{kinds} in the logs", scope))
     rows = []
     for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
@@ -95,8 +95,8 @@ def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
 def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Network]]:
     """Return functions ``(latency_s, bytes_per_s) -> network`` of the networks that a log may have been measured on.
 
-    In one node, a plain link and NVLink of each possible generation. Between nodes of several GPUs, NVLink inside the
-    nodes and the fitted link between them, one card per GPU. Otherwise one link.
+    In one node these are a plain link, and NVLink of each possible generation. Nodes of several GPUs have NVLink inside
+    and a link between them, with one network card per GPU. All other logs have one link.
     """
     nodes = {entry.setting["nodes"] for entry in logged}
     gpus_per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}

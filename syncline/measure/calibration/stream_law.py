@@ -68,7 +68,7 @@ class StreamLaw(NamedTuple):
         rtt_s: round trip RTT in seconds.
         cap_bytes_per_s: largest rate of all streams together.
         is_capped: whether a measurement reached the cap.
-        bounds: bounds of predicted times, from the errors at all numbers of streams but the fewest, which give W.
+        bounds: bounds of predicted times. The rates of the fewest streams give W; the errors of the others give bounds.
     """
 
     window_bytes: float
@@ -79,19 +79,20 @@ class StreamLaw(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Line) -> StreamLaw:
-        """Return the window and the cap that the measured rates and round trips of a line determine."""
+        """Fit the window and the cap to the measured rates and round trips of a line."""
         rtt_s = float(np.median(line.round_trips_s))
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
         rates = np.array([entry.value for entry in line.rates])
         has_fewest_streams = streams == streams.min()
-        windows = rates * rtt_s / streams  # W = r RTT / k
+        windows = rates * rtt_s / streams
         window_bytes = float(np.median(windows[has_fewest_streams]))
-        is_capped = rates < FULL * streams * window_bytes / rtt_s  # slower than their windows allow
+        window_limited_rates = streams * window_bytes / rtt_s
+        is_capped = rates < FULL * window_limited_rates
         cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
         law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
         time_errors = []
         for count, rate in zip(streams[~has_fewest_streams], rates[~has_fewest_streams], strict=True):
-            time_errors.append(rate / law.rate_bytes_per_s(count) - 1)  # predicted over measured time: inverse rates
+            time_errors.append(rate / law.rate_bytes_per_s(count) - 1)  # a time is the inverse of a rate
         if len(time_errors) < 2:  # a single error gives no bounds
             return law
         return law._replace(bounds=uncertainty_of(time_errors, UNKNOWN.basis))

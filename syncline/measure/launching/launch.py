@@ -142,10 +142,10 @@ def run_local_processes(
 
 
 def run_to_end(run: Callable[[], Failure | None], parts: Path) -> Ended:
-    """Run processes by a function, and return how they ended.
+    """Run processes, and return how they ended.
 
     Args:
-        run: the function, which returns when all processes have ended: the failure, if a process died or hung.
+        run: function that runs the processes to their end, and returns the failure if a process died or hung.
         parts: the folder in the run's folder to which the processes write their lines.
 
     Raises:
@@ -219,7 +219,7 @@ def write_launch(
         The result of `launch` without the folder, whose name is known only when it is complete.
     """
     processes = options.processes(spec.workers)
-    if spec.overlap == "ddp":  # launched processes send gradients when all exist, so the simulation does too
+    if spec.overlap == "ddp":  # the processes send gradients only after the whole backward pass
         spec = spec.model_copy(update={"overlap": "none"})
     ended_early = ended.interrupted or ended.failure is not None
     measured = read_parts(parts, spec, ended.wall_s, interrupted=ended_early, processes=processes)
@@ -250,19 +250,19 @@ def write_launch(
 def _measured_and_simulated_rows(
     spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, is_step_measured: bool
 ) -> dict[str, Any]:
-    """Return device, machines, problem, ``rows`` (measured, one per seed) and ``simulated``, a row with bounds.
+    """Return the fields of a launch's ``run.json``: facts, measured rows by seed, and a simulated row with bounds.
 
     Args:
-        simulated: the simulator's clock; None if no step was completed: then there is no simulated row.
-        is_step_measured: whether the computing time of the simulation was measured, which makes its bounds narrower.
+        simulated: the simulator's clock; None if no step was completed. Then there is no simulated row.
+        is_step_measured: whether the simulation's computing time was measured; then its bounds are narrower.
     """
     trained, clock = measured.trained, measured.clock
     rows = [row | {"network": MEASURED} for row in run_records(trained, clock, spec.network, spec.workers)]
     facts = {"device": measured.device, "machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
         return facts | {"rows": rows}
-    slowest_s = measured.steps["step_s"].max(1)  # of each step, over the workers
-    rows = [row | {"step_time_median_s": float(np.median(slowest_s))} for row in rows]
+    slowest_worker_s = measured.steps["step_s"].max(1)
+    rows = [row | {"step_time_median_s": float(np.median(slowest_worker_s))} for row in rows]
     time_with_factors = partial(time_method, spec, trained, spec.network)
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
     return facts | {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds}
@@ -272,12 +272,12 @@ def write_results(
     folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: Clock | None,
     row_name: str = "worker", track_names: list[str] | None = None,
 ) -> None:  # fmt: skip
-    """Write the losses and collectives of a training, and its curves, timelines, trace and, last, figures.
+    """Write the losses, collectives, curves, timelines, trace and figures of a training.
 
     Args:
-        clock: its measured clock; None if no step was completed, so that there are only losses and collectives.
+        clock: the measured clock; None if no step was completed. Then only losses and collectives are written.
         simulated: the simulator's clock of the same traffic; None without a measured clock.
-        row_name: what a row of the measured timeline is, a worker or a process.
+        row_name: what a row of the measured timeline stands for, ``worker`` or ``process``.
         track_names: names of the trace's tracks, measured before simulated; None: ``row_name`` and a number.
     """
     folder.long_table("metrics", metrics_tables([trained]))
@@ -297,12 +297,12 @@ def write_results(
 
 
 def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
-    """Return one timeline with the workers of all timelines, and the workers' names: a key and a number."""
+    """Join timelines into one that numbers all workers; return it with the workers' names, a key and a number each."""
     columns_of_timelines: list[dict[str, np.ndarray]] = []
     names: list[str] = []
     for key, timeline in timelines.items():
         columns = timeline.to_columns()
-        columns["worker"] = columns["worker"] + len(names)  # behind the workers of the timelines before
+        columns["worker"] = columns["worker"] + len(names)
         columns_of_timelines.append(columns)
         names += [f"{key} {worker}" for worker in range(timeline.workers)]
     joined_columns = {

@@ -79,7 +79,7 @@ class MeasuredRun:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file of JSON lines as dicts, without a last line that was cut off; none without a file."""
+    """Yield the complete lines of a file of JSON lines as dicts; a missing file counts as empty."""
     if not path.exists():
         return
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -181,8 +181,8 @@ def measured_history(
 
     Args:
         losses: the loss of each step and seed, ``(T, S)``.
-        evaluations: lines with the step ``evaluated`` and its ``metrics``, S values each; those after step T are left
-            out.
+        evaluations: lines with the step ``evaluated`` and its ``metrics``, S values each. Lines after step T are
+            ignored.
         interrupted: whether the training stopped before its end.
     """
     finished_evaluations = [line for line in evaluations if line["evaluated"] <= len(losses)]
@@ -193,7 +193,7 @@ def measured_history(
         evaluation={name: np.array([line["metrics"][name] for line in finished_evaluations]) for name in names},
         diverged_at=(), interrupted=interrupted,
     )  # fmt: skip
-    history.diverged_at = diverged_at(history)  # which follows from the other fields
+    history.diverged_at = diverged_at(history)
     return history
 
 

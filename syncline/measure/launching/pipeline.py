@@ -63,9 +63,8 @@ class Stages:
         self.task = problem.build(Rows.whole_group(1, (seed,)), device=device)  # one replica of all stages
         self.model = problem.initial_network(seed).to(device)
         self.parts: list[nn.Module] = split_into_stages(self.model, spec.stages * self.schedule.chunks)
-        # Gradients are late, for methods that correct this, only if each micro-batch has an update.
-        is_update_per_gradient = self.schedule.updates == "every"
-        delays = stage_delays(spec.stages).tolist() if is_update_per_gradient else [0] * spec.stages
+        has_delayed_gradients = self.schedule.updates == "every"  # each micro-batch has an update
+        delays = stage_delays(spec.stages).tolist() if has_delayed_gradients else [0] * spec.stages
         self.optimizers = [
             stage_optimizer(
                 spec.training.method, self.task, named_params=list(self.parameters_of(stage).items()), stage=stage,
@@ -266,8 +265,8 @@ def launch_pipeline(
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
-        ``rows`` (one per schedule: measurements of the repeat with the median duration, and the time of `replayed_s`),
-        ``simulated`` (one per schedule, by the events on the spec's first network), ``folder``, ``interrupted``,
+        ``rows`` (for each schedule, the measurements of the repeat with the median duration, and `replayed_s`),
+        ``simulated`` (for each schedule, the simulation on the spec's first network), ``folder``, ``interrupted``,
         ``failed``.
 
     Raises:
@@ -329,7 +328,7 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
 
 def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     """Write measured and simulated timelines, the trace and the losses; return measured and simulated rows."""
-    lines: list[dict[str, list[Record]]] = []  # for each stage, the lines of its repeats by schedule
+    lines: list[dict[str, list[Record]]] = []  # for each stage and schedule, one line per repeat
     for stage in range(spec.stages):
         lines.append({})
         for line in lines_of(parts / f"{stage}.jsonl"):
@@ -378,8 +377,8 @@ def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record
 
 def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Schedule) -> Any:
     """Return the report of a measured timeline's tasks, in which updates count as computing."""
-    task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)  # an update is no task
-    utilisation = timeline.utilisation()  # of each stage, with its updates
+    task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)  # the schedule has no updates
+    utilisation = timeline.utilisation()
     stage_reports = []
     for stage_report, utilisation_of_stage in zip(task_report.stages, utilisation, strict=True):
         stage_reports.append(replace(stage_report, utilisation=float(utilisation_of_stage)))
@@ -395,15 +394,15 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
     A timeline starts with the first task, at 0, on the clock of stage 0.
 
     Args:
-        lines: for each stage, the lines of its repeats by schedule.
+        lines: for each stage and schedule, one line per repeat.
     """
     timelines = []
     num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)
     for repeat in range(num_repeats):
-        laps: list[tuple[int, Lap]] = []  # with their stages
+        laps: list[tuple[int, Lap]] = []  # stage and lap
         for stage, stage_lines in enumerate(lines):
             line = stage_lines[name][repeat]
-            offset_ns = line["offset_ns"]  # by which the clock of this stage is ahead
+            offset_ns = line["offset_ns"]  # this stage's clock minus that of stage 0
             for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns):
                 laps.append((stage, lap._replace(start_ns=lap.start_ns - offset_ns, end_ns=lap.end_ns - offset_ns)))
         zero_ns = min(lap.start_ns for _, lap in laps if lap.stream == "compute" and lap.what not in WAITING)
@@ -424,9 +423,8 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
 def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
     """Return the simulated makespan of a schedule in which each task takes the median of its measured times.
 
-    An update counts as a part of the task that it follows, because a stage sends a task's result after the update: the
-    last task of each micro-batch if each gradient has an update, else the stage's last task. Sends take no time. So the
-    replay is shorter than the measurement by the time of sends, and by the time in which processes wait for a core.
+    An update counts as a part of the task before it, because a stage sends a task's result after the update. The replay
+    is shorter than the measurement by the time of sends, and by the time in which processes wait for a core.
 
     Args:
         measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.

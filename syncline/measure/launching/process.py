@@ -39,9 +39,9 @@ class Launch:
         timeout_s: seconds without a new step or collective on any process after which the run fails.
         reproducible: whether sums are made in the simulator's order, see `syncline.comm.ProcessGroupCommunicator`.
         port: port of the store at which processes meet; 0: any free port.
-        keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
+        keep_parameters: whether to write the final parameters of each worker to ``parameters.pt``.
         workers_per_process: number of workers R in each process, as rows of its tensors.
-        rejoins: for workers at their own pace, number of restarts of a worker's process that dies.
+        rejoins: maximum number of restarts of each worker's process; only for workers at their own pace.
     """
 
     device: str = "auto"
@@ -108,8 +108,8 @@ def join_local_processes(rank: int, processes: int, port: int, options: Launch) 
 
 
 def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
-    """Run a process of ``syncline launch``; ``packed`` is the spec, by cloudpickle as it may have notebook objects."""
-    spec: RunSpec = cloudpickle.loads(packed)
+    """Run a process of ``syncline launch``, with the spec pickled by cloudpickle as ``packed``."""
+    spec: RunSpec = cloudpickle.loads(packed)  # cloudpickle knows classes defined in a notebook
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
@@ -185,18 +185,19 @@ def train_seed(
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
-        watch: the stopwatch that times the steps, also those of earlier seeds.
-        extra_fields: function that gives further fields of each step's line.
+        watch: the stopwatch of all seeds.
+        wait_for_all: function that waits until all ranks have called it.
+        extra_fields: function that returns further fields of a step's line.
     """
     steps_of_earlier_seeds = watch.steps_done
     num_written_calls = len(comm.ledger)
 
     def write_evaluation(metrics: dict[str, torch.Tensor]) -> None:
-        values = {name: float(value[0]) for name, value in metrics.items()}  # of the only seed
+        values = {name: float(value[0]) for name, value in metrics.items()}
         rank_file.write_evaluation(seed, watch.steps_done - steps_of_earlier_seeds, values)
 
-    has_first_worker = comm.local_workers[0] == 0  # which evaluates for all
-    on_evaluation = write_evaluation if has_first_worker else None
+    is_evaluator = comm.local_workers[0] == 0  # one process writes the metrics for all
+    on_evaluation = write_evaluation if is_evaluator else None
     task = MeasuredTask(task, watch, on_evaluation=on_evaluation, wait_for_all=wait_for_all)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
     time_optimizer_steps(optimizer, watch)

@@ -77,7 +77,7 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat with the median duration. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
-    # The columns of a simulated pipeline, with the measured or simulated world, and the replay for the closed form.
+    # The columns of a simulated pipeline, with ``replayed`` in place of the closed form.
     columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
     computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"], **LARGEST}
     return [table(title, columns, rows, note=note, section="schedule", values=computed)]

@@ -134,12 +134,12 @@ def _run_follower(
             train_as_rank(spec, options, store, place, machines, progress, folder=parts)
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
-            if ending_thread.ident is not None:  # the error is that of a peer that was asked to end too
-                ending_thread.join()  # it ends this process
+            if ending_thread.ident is not None:  # the peers were asked to end too, so that the error is no failure
+                ending_thread.join()  # this thread ends the process
             _report_end(run_store, place.rank, error)
             is_mistake = isinstance(error, SynclineError)
             if not is_mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
-                # This rank does not know the step of rank 0, but it lost rank 0 in this step.
+                # The step of rank 0 is unknown; this rank lost it in its own step.
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if is_mistake else 1) from None
         finally:
@@ -196,13 +196,13 @@ def _kind_and_first_line(error: BaseException) -> str:
 
 
 class _Leader:
-    """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
+    """Rank 0, which watches the others in its main thread, because the thread that trains may hang in a collective."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress.private(place.processes, rank=0)
         self._is_over = threading.Event()
-        # The last heartbeat of each other rank, a growing number, and the time at which it was first read.
+        # For each other rank: its last heartbeat, which is a growing number, and the time when rank 0 first read it.
         self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))
         self.interrupted = False  # whether the user has ended the run
 
@@ -244,7 +244,7 @@ class _Leader:
         return self._failure_after_end(errors)
 
     def _watch(self) -> Failure | None:
-        """Watch until training in the other thread ends (None), or no rank makes progress for too long (a failure)."""
+        """Watch until training ends, and return None; return a failure if no rank makes progress for too long."""
         begun_s = changed_s = time.monotonic()
         previous_counts = self.progress.words[:, NUM_CHANGES].copy()
         while not self._is_over.wait(REPORT_PERIOD_S):

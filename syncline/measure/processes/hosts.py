@@ -114,12 +114,12 @@ class LocalHosts(Hosts):
         return [self._link]
 
     def segment_bytes(self, link: Link) -> int:
-        """Return the segment size of Ethernet; it does not matter, as no process's bytes on loopback are counted."""
+        """Return the segment size of Ethernet, which has no effect because bytes on loopback are not counted."""
         return ETHERNET_MSS
 
     @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine."""
+        """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine, which has a single link."""
         store = host_store()  # on a free port
         port = store.port
         del store  # frees the port for the ranks, which need it in their environment

@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
     Attributes:
         worker: the worker whose key the connection has.
-        connection: the name of the connection, the address of an answer.
+        connection: the name of the connection, which is the address for an answer.
         head: the head as JSON.
         frames: the frames that follow the head, one for each tensor.
     """
@@ -201,7 +201,7 @@ class WorkerSocket:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_admitted = True
             return
-        will_reconnect = event == zmq.EVENT_DISCONNECTED and not self._is_admitted  # libzmq does until the handshake
+        will_reconnect = event == zmq.EVENT_DISCONNECTED and not self._is_admitted  # libzmq retries the handshake
         if not will_reconnect:
             raise ConnectionLost(f"the server's socket: {event.name}")
 

@@ -44,8 +44,8 @@ class StepNumber(NamedTuple):
     """The number of a step in the order of all workers' steps.
 
     Attributes:
-        drawn_before: number of steps drawn before this step by all workers, including lost steps: it defines the order.
-        kept_before: number of these that were not known to be lost when this step was drawn: the step of schedules.
+        drawn_before: number of steps that all workers drew before this step, including lost ones; it defines the order.
+        kept_before: the same without steps known to be lost at that time. Schedules use it as the step.
     """
 
     drawn_before: int
@@ -76,7 +76,7 @@ class Register:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def draw_step(self, worker: int) -> StepNumber:
-        """Draw and return the number of a worker's next step."""
+        """Assign a number to a worker's next step, and return the number."""
         with self._locked():
             number = self.next_step()
             self.words[DRAWN, worker] += 1  # the only write, so that a process that dies leaves no partial one
@@ -186,7 +186,7 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        num_changes = int(self.progress.words[rank, NUM_CHANGES])  # by earlier processes of a worker that comes back
+        num_changes = int(self.progress.words[rank, NUM_CHANGES])  # not 0 for a restarted worker
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
         self.process_starts[rank] = time.monotonic(), num_changes

@@ -157,7 +157,7 @@ def _disagreement(identities: list[dict[str, Any]], names: list[str]) -> str | N
     """
     for rank, rank_identity in enumerate(identities):
         mistake: str | None = rank_identity["mistake"]
-        if mistake:  # rank 0 prints the sentence, so that its own mistakes need no rank
+        if mistake:
             return mistake if rank == 0 else f"rank {rank}: {mistake}"
     for rank, rank_identity in enumerate(identities):
         for name in names:

@@ -81,7 +81,7 @@ class Stopwatch:
         self._unconverted_laps: list[tuple[Any, ...]] = []  # laps of the current step with events as their instants
 
     def instant(self) -> Instant:
-        """Return the instant at which the device finishes its queued work; within a step without waiting for it."""
+        """Return the instant at which the device finishes its queued work: an event in a step, otherwise a time."""
         is_in_step = bool(self._activity)
         if self._device.type != "cuda" or not is_in_step:
             return self.synchronized_ns()
@@ -96,7 +96,7 @@ class Stopwatch:
         return self._clock()
 
     def host_ns(self) -> int:
-        """Return the time in nanoseconds without waiting for the device, for threads that only send or receive."""
+        """Return the time in nanoseconds without waiting for the device's queued work."""
         return self._clock()
 
     def begin(self, step: int, activity: str = "compute") -> None:
@@ -164,14 +164,14 @@ class Stopwatch:
     def _record_lap(
         self, stream: str, activity: str, label: str, start: Instant, end: Instant, *, nbytes: int = 0, step: int
     ) -> None:  # fmt: skip
-        """Record a lap that has a duration; keep one whose instants are events until `end` converts them."""
+        """Record a lap unless its duration is 0; if its instants are events of CUDA, `end` converts it later."""
         if not isinstance(start, int) or not isinstance(end, int):
             self._unconverted_laps.append((stream, activity, label, start, end, nbytes, step))
         elif end > start:
             self.laps.append(Lap(stream, activity, label, start, end, nbytes, step))
 
     def _time_ns(self, instant: Instant, last: Instant) -> int:
-        """Return the nanoseconds of an instant of the step, whose ``last`` instant is at ``ended_ns``."""
+        """Return an instant of the step in nanoseconds; ``last``, the end of the step, is at ``ended_ns``."""
         if isinstance(instant, int):
             return instant
         assert not isinstance(last, int)
@@ -211,7 +211,7 @@ def _asynchronous_collective(name: str) -> Callable[..., Any]:
 
 
 class MeasuredCommunicator(Communicator):
-    """A communicator that wraps another one and times its collectives, from the call until the caller has the result.
+    """A communicator that wraps another one and times its collectives until the caller has their results.
 
     The time includes encoding, copying and local reduction. An asynchronous collective ends when the caller waits for
     it, because an earlier end cannot be seen. Labels and bytes are those of the ledger's call. A collective that the

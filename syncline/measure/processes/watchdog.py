@@ -61,7 +61,7 @@ class Progress:
         self._own_words[NUM_CHANGES] += 1
 
     def record_step(self, step: int, done: int) -> None:
-        """Record that this rank begins a step, after ``done`` completed steps of all seeds."""
+        """Record that this rank begins a step; ``done`` is the number of completed steps, over all seeds."""
         self._own_words[STEP], self._own_words[DONE] = step, done
         self._record_change()
 
@@ -193,14 +193,14 @@ def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path
     except BaseException as error:
         write_failure(folder, rank, error)
         os._exit(1)
-    (folder / f"{rank}.through").touch()  # for `ended_early`
+    (folder / f"{rank}.done").touch()  # for `ended_early`
     # Torch may abort while the interpreter shuts down, so exit at once; all files are written.
     os._exit(0)
 
 
 def ended_early(rank: int, process: BaseProcess, folder: Path) -> bool:
     """Return whether a process ended before its work was done, whatever its exit code."""
-    return process.exitcode is not None and not (folder / f"{rank}.through").exists()
+    return process.exitcode is not None and not (folder / f"{rank}.done").exists()
 
 
 def run_watched(
@@ -282,7 +282,7 @@ def _watch(
 def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder: Path) -> Failure:
     """Return the failure of a process that died without a report, else the earliest reported failure.
 
-    The others are processes that lost a peer and failed later.
+    Later failures are of processes that lost a peer.
     """
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):

@@ -57,9 +57,9 @@ def device_count() -> int:
 
 
 def simulated_gpu(device: Any) -> torch.device | None:
-    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU.
+    """Return the GPU for a string such as ``"cuda:1"``, a device or a number; None if that is no GPU.
 
-    If it means a GPU, note in `GpuState` that the script uses GPUs from now on.
+    A GPU also sets ``GpuState.script_uses_gpu``.
     """
     if isinstance(device, str):
         if not device.startswith("cuda"):
@@ -181,7 +181,7 @@ def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of ``Tensor.type``, whose names of types contain the device: ``torch.cuda.FloatTensor``."""
     x, *other_args = args
-    if not other_args and "dtype" not in kwargs:  # a question for the name of the type
+    if not other_args and "dtype" not in kwargs:  # without arguments ``type`` returns a name
         name: str = f(x)
         return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
     dtype = other_args[0] if other_args else kwargs["dtype"]
@@ -281,7 +281,7 @@ REFUSED = {
 
 
 def set_device(device: Any) -> None:
-    """Set the current GPU, which ``cuda`` without an index means; None and -1 mean none and change nothing."""
+    """Set the current GPU, which ``cuda`` without an index means; None and -1 change nothing."""
     if device is None or device == -1:
         return
     gpu = simulated_gpu(device)
@@ -348,7 +348,7 @@ class CudaEvent(streams.VirtualEvent):
     def elapsed_time(self, end: streams.VirtualEvent) -> float:
         """Return the milliseconds between two events during the recording.
 
-        The script may print the result; `ClockReading` says whether it may compare it.
+        The script may print the result, and compare it where `ClockReading` allows that.
         """
         if self.mark is None or end.mark is None:
             raise RuntimeError("elapsed_time() of an event that was not recorded")
@@ -452,7 +452,7 @@ def install_cuda_calls() -> None:
         setattr(torch.cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(torch.cuda.nvtx, name, lambda *_, **__: 0)
-    setattr(torch.cuda.nvtx, "range", lambda *_, **__: nullcontext())  # noqa: B010 - a type that mypy knows otherwise
+    setattr(torch.cuda.nvtx, "range", lambda *_, **__: nullcontext())  # noqa: B010 - mypy knows another type
     for name in ("start", "stop", "init"):
         setattr(torch.cuda.profiler, name, lambda *_, **__: None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats",
@@ -477,7 +477,7 @@ def install_accelerator_calls() -> None:
         setattr(torch.accelerator, name, with_original_for_torch(replacement, getattr(torch.accelerator, name)))
     for name in ("set_device_index", "set_device_idx"):
         setattr(torch.accelerator, name, set_device)
-    setattr(torch.accelerator, "device_index", CurrentDevice)  # noqa: B010 - a type that mypy knows otherwise
+    setattr(torch.accelerator, "device_index", CurrentDevice)  # noqa: B010 - mypy knows another type
     for name in ("synchronize", "current_stream", "set_stream", "memory_stats", "get_device_capability",
                  "get_memory_info"):  # fmt: skip
         if hasattr(torch.accelerator, name):

@@ -52,7 +52,7 @@ class TracedWork(dist.Work):
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Wait as `wait` does: the record has a wait of the current stream, although here the host waits too."""
+        """Wait as `wait` does, and record a wait of the current stream, although here the host waits too."""
         self.wait()
 
     def is_completed(self) -> bool:

@@ -140,7 +140,7 @@ def init_process_group(original: Callable[..., Any], backend: Any = None, *args:
 def new_group(
     original: Callable[..., Any], ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Make a group with the backend of the trace."""
+    """Make a group with the backend of the trace, whichever backend the script requests."""
     check_backend(backend)
     for name in NCCL_ARGUMENTS:
         kwargs.pop(name, None)
@@ -185,7 +185,7 @@ def replace_compile_and_spawn() -> None:
     torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
-    setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - a type that mypy knows otherwise
+    setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - mypy knows another type
     pass_rank_to_children()
 
 
@@ -272,9 +272,9 @@ def init_ddp(
     original: Callable[..., Any], self: Any, module: Any, device_ids: Any = None, output_device: Any = None,
     *args: Any, **kwargs: Any,
 ) -> None:  # fmt: skip
-    """Make a ``DistributedDataParallel``; if the script has the module on a GPU, without ``device_ids``.
+    """Make a ``DistributedDataParallel``, without ``device_ids`` if the script has the module on a GPU.
 
-    Torch allows ``device_ids`` and ``output_device`` only for a module that is on a GPU.
+    The module is on the CPU in fact, where torch allows neither ``device_ids`` nor ``output_device``.
     """
     if any(marked_device(parameter) is not None for parameter in module.parameters()):
         device_ids = output_device = None
@@ -282,7 +282,7 @@ def init_ddp(
 
 
 def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-    """Make a ``DeviceMesh``, of the CPU for the device type ``"cuda"``."""
+    """Make a ``DeviceMesh``; the device type ``"cuda"`` becomes ``"cpu"``."""
     original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
     if device_type == "cuda":
         GpuState.script_uses_gpu = True
@@ -311,7 +311,7 @@ def init_scaler(original: Callable[..., Any], self: Any, device: str = "cuda", *
 
 
 def scale_loss(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
-    """Scale a loss as ``GradScaler.scale`` does, and store the unscaled loss for `record_loss` in the result."""
+    """Scale a loss as ``GradScaler.scale`` does, and attach the unscaled loss, which `record_loss` reads."""
     scaled_loss = original(self, outputs)
     if isinstance(scaled_loss, torch.Tensor):
         scaled_loss.unscaled_loss = outputs.detach()  # type: ignore[attr-defined]
@@ -368,7 +368,7 @@ def with_cpu_keyword(original: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 class _AnyGenerator(type):
-    """A metaclass by which every generator of torch counts as an instance of the stand-in."""
+    """A metaclass with which ``isinstance`` accepts every generator of torch as an instance of the stand-in."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)

@@ -86,7 +86,7 @@ class KnownSteps:
         self.operations_of_step: list[CountedOperation] | None = None
         """The operations so far of the step that is being counted; None outside such a step."""
         self._known_steps: dict[Any, list[CountedOperation]] = {}  # operations of counted steps, by `step_key`
-        self._key_of_step: Any = None  # of the step that is being counted
+        self._key_of_step: Any = None  # `step_key` of the step that is being counted
         self._num_events_before_step = 0
         self._is_counter_off = False
         self._disabled_function_modes: Any = None  # a context in which torch's function modes are off
@@ -122,7 +122,7 @@ class KnownSteps:
         self.add_operations(self._known_steps[key])
         self._is_counter_off = True
         self.counter.__exit__(None, None, None)
-        # Function modes, such as `CudaOnCpu`, would only take time: a known step moves nothing between devices.
+        # Function modes, such as `CudaOnCpu`, would only take time.
         self._disabled_function_modes = torch._C.DisableTorchFunction()
         self._disabled_function_modes.__enter__()
 
@@ -151,8 +151,8 @@ def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
         for name, value in group.items():
             if name == "params":
                 continue
-            can_be_key = isinstance(value, int | float | str | tuple | None)  # a tensor cannot
-            key.append(value if can_be_key and name != "lr" else type(value))
+            is_hashable = isinstance(value, int | float | str | tuple | None)
+            key.append(value if is_hashable and name != "lr" else type(value))
         for parameter in group["params"]:
             layout = None if parameter.grad is None else parameter.grad.layout
             num_state_tensors = len(optimizer.state.get(parameter, ()))  # 0 before the first step
@@ -365,8 +365,7 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
     """Return the FLOPs of attention on a CPU from the shapes of its query, key and value.
 
-    Two matrix products have as many results as there are scores, one per query and key of each head: the first sums
-    over the width of a query, and the second has the width of a value. Other arguments do not matter.
+    The first of two matrix products multiplies queries by keys, the second one scores by values.
     """
     (batch, heads, num_queries, query_width), num_keys, value_width = query, key[-2], value[-1]
     return int(2 * batch * heads * num_queries * num_keys * (query_width + value_width))
@@ -378,7 +377,7 @@ def register_attention() -> None:
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
     def backward_flops(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-        return flash_attention_on_cpu(query, key, value) * 5 // 2  # five products, where the forward pass has two
+        return flash_attention_on_cpu(query, key, value) * 5 // 2  # 5 products; the forward pass has 2
 
     for operation, formula in ((forward, flash_attention_on_cpu), (backward, backward_flops)):
         if operation not in flop_registry:

@@ -147,7 +147,7 @@ def end_trace_if_child() -> None:
 
 
 class ChildTarget:
-    """A function that a rank runs in a new process by ``multiprocessing``, and that ends the trace if it joins a group.
+    """A function that a rank runs in a new process by ``multiprocessing``. The trace ends if the process joins a group.
 
     This is a class and not a closure, because ``multiprocessing`` pickles it.
 
@@ -165,7 +165,7 @@ class ChildTarget:
         if "torch" in sys.modules:
             from torch.distributed import distributed_c10d
 
-            for name in ("rendezvous", "_new_process_group_helper"):  # which torch calls to join a group
+            for name in ("rendezvous", "_new_process_group_helper"):  # torch calls both to join a group
                 original = getattr(distributed_c10d, name)
                 setattr(distributed_c10d, name, with_check_for_child(original))
         return self.target(*args, **kwargs)
@@ -314,7 +314,7 @@ class IdleTimer:
     def __init__(self, limit_s: float) -> None:
         self.limit_s, self.period_s = limit_s, min(CPU_READING_PERIOD_S, limit_s / 4)
         self.last_reading_s = time.monotonic()
-        self.idle_s = self.cpu_s = 0.0  # until and at the last reading
+        self.idle_s = self.cpu_s = 0.0  # at the last reading
 
     def is_over_limit(self, pids: list[int]) -> bool:
         """Read CPU times if a period is over; return whether the processes have been idle for longer than the limit.

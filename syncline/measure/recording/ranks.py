@@ -251,7 +251,7 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
     hooks.replace_compile_and_spawn()
-    streams.install_clocks(may_decide=options.clock == "allow")
+    streams.install_clocks(comparison_allowed=options.clock == "allow")
     operations.register_attention()
     RECORDER.clock.start(measure_counting_s())
     counter = operations.OperationCounter(RECORDER.add_operation, RECORDER.is_counting, RECORDER.record_host_wait)

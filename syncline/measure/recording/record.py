@@ -83,7 +83,7 @@ class Waited(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A mark behind the work that is queued on a stream, like an event of CUDA; marks are unique on a rank."""
+    """A mark behind the queued work of a stream, like a recorded CUDA event; its number is unique on a rank."""
 
     mark: int
     stream: int = 0

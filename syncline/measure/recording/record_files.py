@@ -204,7 +204,7 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 def _event_from_row(
     rank: int, event_class: Any, row: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Event:
-    """Return an event of a rank from its row, whose ``group`` is an index into ``groups``; the row loses columns."""
+    """Return the event of a row, whose ``group`` is an index into ``groups``. This removes columns from the row."""
     if "group" not in row:  # neither a collective nor a message
         event: Event = event_class(**row)
         return event
@@ -221,7 +221,7 @@ def _event_from_row(
 def _measured_s(operations: pa.Table) -> list[float]:
     """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
     segment_numbers, seconds = operations["segment"].to_numpy(), operations["cpu_s"].to_numpy()
-    # All rows of a segment have its seconds, so the first row suffices, in which the number of the segment changes.
+    # All rows of a segment have its seconds, so the first row of each segment suffices.
     first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))
     if operations["cpu_s"].null_count or not len(first_rows):
         return []

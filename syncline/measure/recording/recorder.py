@@ -37,10 +37,9 @@ REPEATS, OPERATIONS_PER_REPEAT = 5, 200
 
 
 class SegmentClock:
-    """A clock that measures the CPU seconds of each run of each segment of a record, after `start` has started it.
+    """A clock of the CPU seconds that each run of a segment takes in the thread that called `start`.
 
-    Time after a segment belongs to the next one; time before the first operation of the script is dropped. The clock
-    measures only the thread that called `start`.
+    Time after a segment belongs to the next one; time before the first operation of the script is dropped.
     """
 
     def __init__(self) -> None:
@@ -154,7 +153,7 @@ class RankRecorder:
         self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
         self._has_begun = False  # whether the script has dispatched an operation
         self._operations: list[CountedOperation] = []  # since the last event
-        self._num_known = 0  # number of these that came from an earlier step, so that counting them took no time
+        self._num_uncounted = 0  # operations among these that an earlier step has counted
         self._segment_of: dict[Operations, int] = {}
         self._next_numbers: Counter[Any] = Counter()
         self._calls_awaited_in_backward: list[int] = []
@@ -167,7 +166,7 @@ class RankRecorder:
     def add_known_operations(self, operations: Sequence[CountedOperation]) -> None:
         """Add the operations of an optimizer step, known from an earlier equal step, to those since the last event."""
         self._operations += operations
-        self._num_known += len(operations)
+        self._num_uncounted += len(operations)
 
     def is_counting(self) -> bool:
         """Return whether to count the operations that run now, because they are the script's."""
@@ -211,8 +210,8 @@ class RankRecorder:
             self._segment_of[operations] = len(self.record.segments)
             self.record.segments.append(operations)
         segment = self._segment_of[operations]
-        self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_known)
-        self._num_known = 0
+        self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_uncounted)
+        self._num_uncounted = 0
         self.record.events.append(Computed(segment, self.stream))
 
     def add_note(self, text: str) -> None:

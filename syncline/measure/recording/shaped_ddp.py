@@ -140,7 +140,7 @@ class ShapedDataParallel(nn.Module):
         nbytes = tensor_bytes(bucket)
         with RECORDER.silence():
             flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-        # A kernel that divides the gradients by the number of ranks copies them into the bucket: it reads and writes.
+        # One kernel divides the gradients and copies them into the bucket: it reads and writes each byte once.
         RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
         self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 

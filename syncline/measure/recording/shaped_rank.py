@@ -262,7 +262,7 @@ MESH_METHODS = (
 
 
 def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
-    """Install the hooks by which a script runs in this process as one rank without any other rank.
+    """Replace functions of torch so that a script runs in this process as one rank without any other rank.
 
     Args:
         folder: the folder that all ranks share, for objects that they send each other.
@@ -281,7 +281,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     for name, replacement in replacements.items():
         setattr(c10d, name, replacement)
         setattr(dist, name, replacement)
-    mesh_attributes = vars(device_mesh.DeviceMesh)  # where a static method is no plain function
+    mesh_attributes = vars(device_mesh.DeviceMesh)  # unlike getattr, shows which methods are static
     for name in MESH_METHODS:
         method = mesh_attributes.get(name)
         if isinstance(method, staticmethod):
@@ -300,7 +300,7 @@ def apply_to_tensors(
 ) -> Any:
     """Convert the parameters and buffers of a module, in place of ``Module._apply``.
 
-    Modules use it to change device or type. Torch's version swaps memory, which fake tensors do not have.
+    Torch's version swaps memory, which fake tensors do not have.
     """
     converted_by_id: dict[int, Any] = {}  # a tensor that several modules share is converted once
     modules = module.modules() if recurse else [module]
@@ -320,7 +320,7 @@ def apply_to_tensors(
 
 
 class StageVote:
-    """A vote of pipeline stages on whether shapes are static, in place of a tensor that would have its value.
+    """A vote of pipeline stages on whether shapes are static; torch has a tensor here, with a value.
 
     Args:
         message: the fake tensor that the stages send each other for the vote.
@@ -336,16 +336,16 @@ class StageVote:
 
 
 def static_shape_vote(exchange_votes: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for a method of ``PipelineStage`` by which stages agree whether shapes are static.
+    """Wrap the method of ``PipelineStage`` in which stages vote on whether shapes are static.
 
-    All stages run the same script, so each is assumed to vote as this stage does.
+    The replacement assumes that all stages vote as this stage does, because they run the same script.
 
     Args:
         exchange_votes: torch's method ``_warmup_backward_result``, which sends and receives the votes.
     """
 
     def exchange_known_votes(stage: Any, received_result: Any = None) -> StageVote:
-        if isinstance(received_result, StageVote):  # an earlier result, which torch passes on
+        if isinstance(received_result, StageVote):
             received_result = received_result.message
         message = exchange_votes(stage, received_result=received_result)
         has_static_shapes = not InferenceMode.needs_dynamic(stage._user_meta, stage_has_backward=True)

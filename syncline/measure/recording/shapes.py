@@ -81,8 +81,8 @@ class Families:
             families_with_messages: indices of families in which ranks send messages.
 
         Returns:
-            For each family the size of the rank's group and, if the family has messages, the rank's number in it; None
-            for a family in which the rank has no group.
+            For each family the size of the rank's group, and the rank's number in the group if the family has messages.
+            None for a family in which the rank has no group.
         """
         role: list[tuple[int, int | None] | None] = []
         for family, group_of_rank in enumerate(self._group_of_rank):
@@ -348,7 +348,7 @@ def _run_rank(program: ForeignScript, rank: int, workers: int, folder: Path, opt
     reset_child_state(num_threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     hooks.replace_compile_and_spawn()
-    streams.install_clocks(may_decide=options.clock == "allow")
+    streams.install_clocks(comparison_allowed=options.clock == "allow")
     operations.register_attention()
     counter = shaped_rank.ShapedCounter(RECORDER.add_operation, RECORDER.is_counting)
 

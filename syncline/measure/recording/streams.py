@@ -41,16 +41,16 @@ def is_script_frame(frame: FrameType | None) -> bool:
 
 
 class ClockReading(float):
-    """An interval of time from a clock: arithmetic with it returns intervals too, and a script may not compare it.
+    """An interval of time from a clock; arithmetic with it returns intervals too.
 
     A comparison that the script itself contains, as in ``if`` and ``while``, is refused. ``min``, ``sorted`` and
     printing are allowed.
 
     Attributes:
-        may_decide: whether a script may compare readings all the same, which the record then notes.
+        comparison_allowed: whether a script may compare readings. The record then has a note about it.
     """
 
-    may_decide = False
+    comparison_allowed = False
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
         return float, (float(self),)
@@ -75,7 +75,7 @@ def _arithmetic_method(name: str) -> Callable[..., Any]:
         value = original(self, *others)
         if type(value) is not float:  # NotImplemented, for example
             return value
-        has_other_point = any(isinstance(other, ClockTime) for other in others)  # there is none in ``abs`` or ``neg``
+        has_other_point = any(isinstance(other, ClockTime) for other in others)
         is_point = isinstance(self, ClockTime) and not has_other_point and name in KEEP_A_POINT
         return ClockTime(value) if is_point else ClockReading(value)
 
@@ -93,7 +93,7 @@ def _comparison_method(name: str) -> Callable[..., Any]:
         # `min` and `sorted` compare too, but then the script's own instruction is a call.
         is_own_comparison = is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE
         if is_own_comparison and not is_point_and_constant:
-            if not ClockReading.may_decide:
+            if not ClockReading.comparison_allowed:
                 raise Refusal(
                     "decides by the clock; a record does not contain the time on another network. A clock may be"
                     " printed: let the script decide by its steps, or use --clock allow"
@@ -121,13 +121,9 @@ def script_clock(clock: Callable[[], float], reading_class: type[ClockReading]) 
     return read_clock
 
 
-def install_clocks(may_decide: bool = False) -> None:
-    """Replace the clocks of ``time`` by clocks that return readings to the script.
-
-    Args:
-        may_decide: whether the script may compare readings, which the notes of the record then mention.
-    """
-    ClockReading.may_decide = may_decide
+def install_clocks(comparison_allowed: bool = False) -> None:
+    """Replace the clocks of ``time`` by clocks that return a `ClockReading` to the script."""
+    ClockReading.comparison_allowed = comparison_allowed
     for reading_class, names in ((ClockTime, CLOCKS_OF_POINTS), (ClockReading, CLOCKS_OF_INTERVALS)):
         for name in names:
             setattr(time, name, script_clock(getattr(time, name), reading_class))
@@ -137,7 +133,7 @@ class VirtualStream:
     """A virtual stream on which a script queues work.
 
     Args:
-        number: the number of an existing stream; if None, the stream is new, whatever its device and priority are.
+        number: the number of an existing stream; None: a new stream. Further arguments of torch are ignored.
     """
 
     def __init__(self, *_: Any, number: int | None = None, **__: Any) -> None:
@@ -250,10 +246,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def install_streams() -> None:
-    """Replace the streams of ``torch.cpu``, and record a wait of the host when the script reads a whole tensor.
-
-    The operation counter records the reads of single numbers, as by ``item``.
-    """
+    """Replace the streams of ``torch.cpu``; let ``Tensor.cpu`` and ``Tensor.tolist`` record a wait of the host."""
     replacements: dict[str, Any] = {
         "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": StreamContext, "stream": StreamContext,
         "current_stream": current_stream, "synchronize": synchronize,

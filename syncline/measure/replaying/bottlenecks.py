@@ -45,9 +45,9 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Returns:
-        Rows with ``channels``, the number of directions of such links that carry anything, ``bytes``, the bytes that
-        one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
-        of a step that the busiest needs for its bytes at its full rate.
+        Rows with ``channels`` (the number of link directions that carry anything), ``bytes`` and ``most_bytes`` (the
+        mean and the maximum over channels of the bytes in a mean step of `Window`), and ``busy`` (the part of the step
+        in which the busiest channel sends at its full rate).
     """
     changed_network, _ = question.network_and_hardware(network)
     bandwidth_bytes_per_s = topology(changed_network, len(record.ranks)).bandwidth_bytes_per_s
@@ -167,9 +167,7 @@ def _row(timed: TimedReplay, varied: str, name: str, **values: float) -> dict[st
 
 
 def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: LinkGroup | None = None) -> float:
-    """Return the elasticity of the step time to the speed of computing, or to a field of links.
-
-    It is the percentage by which the step time changes if the field grows by 1 %.
+    """Return the percentage by which the step time changes if a field of links or hardware grows by 1 %.
 
     Args:
         field: ``compute``, ``bandwidth`` or ``latency``.

@@ -75,7 +75,7 @@ class Window(NamedTuple):
         return self.first == 0
 
     def contains(self, step: int) -> bool:
-        """Return whether the window includes what happens in a step; the number of steps is that after the last one."""
+        """Return whether the window includes a step; work after the last step has the number of steps as its step."""
         return self.is_whole_run or self.first <= step < self.last
 
     def select(self, timeline: Timeline) -> Timeline:
@@ -345,14 +345,14 @@ def _row(
     """Return the row of a replay, with its clock, its speedup, and the seconds to a target loss.
 
     Args:
-        base: the replay of the first record on the same network, over which the speedup is.
+        base: the replay of the first record on the same network; the speedup is relative to it.
         losses: the loss of each step, ``(T,)``; NaN for a step without a loss.
-        target: the loss whose time is reported; None: no loss is.
+        target: the target loss; None: the time to it is infinite.
     """
     clock = timed.clock
     diverged_at = first_step_without_finite_loss(timed.record)
     is_finite = np.isfinite(losses)
-    loss, last_loss = None, None  # the trailing mean, and the loss of the last step that has one
+    loss, last_loss = None, None  # the last trailing mean, and the last loss
     if diverged_at is None and is_finite.any():
         loss, last_loss = float(trailing_means(losses)[is_finite][-1]), float(losses[is_finite][-1])
     return {

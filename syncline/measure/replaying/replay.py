@@ -159,9 +159,10 @@ def build_programs(
     """Return the program of each rank for the event simulation.
 
     Args:
+        algorithm_of: function that returns the algorithm of a collective; None for the default.
+        stream_of: function that returns the name of the stream on which a collective runs.
         host: ``waits`` or ``ahead``, see `host_behaviour`.
-        seconds_of: function that returns the seconds of a collective; None: the messages of its algorithm are
-            simulated.
+        seconds_of: function that returns the seconds of a collective; None: simulate its messages.
     """
 
     def build_collective(event: Started, step: int) -> Collective:
@@ -190,7 +191,7 @@ class _ProgramBuilder:
         rank: the record.
         segment_s: seconds of each segment of the record.
         build_collective: function that returns the instruction of a collective from its event and its step.
-        host_runs_ahead: whether the host runs ahead of its device; if not, it waits for each call itself.
+        host_runs_ahead: whether the host queues work on its device's streams; if not, it runs all work itself.
     """
 
     def __init__(
@@ -207,8 +208,8 @@ class _ProgramBuilder:
         self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
         self._lines: dict[int, str] = {}  # script line of each call
         # A wait for a mark is charged to the script line whose call the marked stream has waited for last.
-        self._awaited_lines: dict[int, str] = {}  # by stream: script line of the call that it has waited for last
-        self._mark_lines: dict[int, str] = {}  # by mark: the same of its stream, when the mark was made
+        self._awaited_lines: dict[int, str] = {}  # by stream: the line of its last wait so far
+        self._mark_lines: dict[int, str] = {}  # by mark: the line to charge
         self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         for step, event in rank.by_step():
             self._add(event, step)
@@ -223,7 +224,7 @@ class _ProgramBuilder:
         if isinstance(event, Computed):
             self._append(Compute(self._segment_s[event.segment], step=step), event.stream)
         elif isinstance(event, Started):
-            is_single_rank = len(event.ranks) < 2  # which communicates with nobody
+            is_single_rank = len(event.ranks) < 2
             self._waits[event.call] = None if is_single_rank else Wait(event.key, step=step)
             self._lines[event.call] = event.site
             if not is_single_rank:
@@ -274,7 +275,7 @@ MAX_SIMULATED_RANKS = 32
 
 
 def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Callable[[Started], str | None]) -> bool:
-    """Return whether there are few enough messages for a replay to simulate those of collectives one by one.
+    """Return whether a record has few enough messages to simulate those of collectives one by one.
 
     Args:
         algorithm_of: function that returns the algorithm of a collective; None for the default.
@@ -287,7 +288,7 @@ def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Ca
         return most_messages(kind, algorithm, group_size, network, nbytes) / group_size
 
     num_messages = 0.0
-    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks may share one record, whose events are read once
+    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks may share one record
     for record in {id(rank): rank for rank in ranks}.values():
         for event in record.events:
             if isinstance(event, Started):
@@ -300,10 +301,9 @@ def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Ca
 def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
-    The default holds if ``policy`` is None, and for groups for which `group_algorithm` knows no fastest one.
-
     Args:
-        policy: an algorithm or a policy such as ``auto``; None: the default.
+        policy: an algorithm or a policy such as ``auto``; None: the default. It also applies to a group for which
+            `group_algorithm` knows no fastest algorithm.
     """
 
     @cache
@@ -392,11 +392,11 @@ def replay(
 def collective_timer(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that returns the seconds of a collective of any group, without simulating each message.
 
-    The seconds are those of projections (`collective_prices`): all groups that are this one shifted call the collective
-    at the same time, and share cards and uplinks. An irregular group is simulated by itself.
+    As in projections, all groups of the same kind call the collective at the same time, and share network cards and
+    uplinks (see `collective_prices`). An irregular group is simulated by itself.
 
     Args:
-        policy: algorithm or policy; None: that of the network's library.
+        policy: algorithm or policy; None: the algorithm of the network's library.
     """
 
     @cache

@@ -45,13 +45,13 @@ def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
 @cache
 def _fuse_segment(operations: Operations) -> Operations:
-    """Return a segment after fusion, see `fuse_elementwise`."""
+    """Return the operations of a segment after `fuse_elementwise`."""
     fused: list[CountedOperation] = []
-    elementwise: list[CountedOperation] = []  # since the last product
+    elementwise: list[CountedOperation] = []  # operations since the last product
 
     def append_kernels() -> None:
         most_bytes_first = sorted(elementwise, key=lambda operation: -operation.nbytes)
-        fused.extend(most_bytes_first[:FUSED_KERNELS])
+        fused.extend(most_bytes_first[:FUSED_KERNELS])  # a fused kernel moves the bytes of its largest operation
         elementwise.clear()
 
     for operation in operations:
@@ -115,7 +115,7 @@ def remove_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
 def remove_line(ranks: Sequence[RankRecord], line: str) -> list[RankRecord]:
     """Return a record without the communication of one line of the script, and without the waits for it."""
-    tags = set()  # of the messages that the line sends or receives; their other ends are removed too
+    tags = set()  # a removed message is removed on both of its ranks
     for rank in ranks:
         for event in rank.events:
             if isinstance(event, MessageSent | MessageAwaited) and event.site == line:

@@ -143,10 +143,11 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
 
 
 def _causes(rows: ReplayRows, step_s: Mapping[tuple[str, str], float], has_several_scripts: bool) -> Group:
-    """Return text about what decides a step, some lines per record and network.
+    """Return sentences about what the step time depends on, for each record and network.
 
     Args:
         rows: the sensitivities of all records on all networks.
+        step_s: the step time by record and network.
     """
     lines: list[Any] = [Text("what decides a step", style="bold")]
     for group in _group_by(rows, "method", "network"):

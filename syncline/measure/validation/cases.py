@@ -101,10 +101,10 @@ class _TransferRecorder:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._last_transfer_ns = memory.stood_in_ns  # the memory's sum of times when it was last read
+        self._last_transfer_ns = memory.stood_in_ns  # time of all transfers before the current call
         self._step_transfer_ns = 0
         self._carried: list[list[Any]] = []
-        memory.take_carried()  # drops what was sent before
+        memory.take_carried()  # drops earlier transfers
 
     def __call__(self, call: Call | None) -> None:
         """Note the transfers of a collective and their time, unless the ledger leaves the collective out."""
@@ -115,7 +115,7 @@ class _TransferRecorder:
         self._last_transfer_ns = transfer_ns
 
     def take_step(self) -> dict[str, Any]:
-        """Return the transfers since the last step, and as ``stood_in_ns`` their time, which replaced the network's."""
+        """Return the transfers of this step as ``carried``, and the time that they took as ``stood_in_ns``."""
         traffic_fields = {"carried": self._carried, "stood_in_ns": self._step_transfer_ns}
         self._carried, self._step_transfer_ns = [], 0
         return traffic_fields
@@ -189,7 +189,7 @@ def memory_file(folder: Path) -> Iterator[Path]:
 
 def warm_up_connections(link: Link, place: Place) -> None:
     """Send data between all processes, so that TCP opens the windows of their connections before any timing."""
-    affordable_bytes = WARM_S * float(link.goodput_bytes_per_s) / place.processes  # to each other process
+    affordable_bytes = WARM_S * float(link.goodput_bytes_per_s) / place.processes
     nbytes = int(np.clip(affordable_bytes, FEWEST_WARM_BYTES, MOST_WARM_BYTES))
     sent_tensor = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
     for _ in range(2):

@@ -262,12 +262,12 @@ def _predict_collective(row: Mapping[str, str]) -> _Row:
 
 
 def collective_link(row: Mapping[str, str]) -> str:
-    """Return in words the link of a row: with a long delay, shaped, or as the data centre has it."""
+    """Return the kind of a row's link in words: a long delay, shaped, or unchanged by the experimenters."""
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
     has_set_delay, has_set_rate = delay != DEFAULT, rate != DEFAULT
-    is_shaped = has_set_delay and (has_set_rate or delay != "0")  # no added delay alone changes nothing
+    is_shaped = has_set_delay and (has_set_rate or delay != "0")
     return "shaped" if is_shaped else "as the data centre has it"
 
 
@@ -315,7 +315,7 @@ def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
     link = NETWORKS[NVLINKS[gpu]].network
     nbytes = positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
-    source = KNOWN if gpus in node_times(gpu) else "other numbers of GPUs"
+    source = IN_SAMPLE if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
@@ -332,8 +332,8 @@ NVLINKS = {"a100": "nvlink3", "v100": "nvlink2"}
 """The preset of a node's links by its GPU."""
 
 
-KNOWN = "2, 4, 8 GPUs: these times ship"
-"""Mark of times that are predicted from themselves."""
+IN_SAMPLE = "2, 4, 8 GPUs: these times ship"
+"""Words in the regime of a row that is predicted from its own measurement."""
 
 
 def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:

@@ -202,15 +202,15 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     """Calibrate constants on a part of measured steps, predict the others, and return their errors.
 
     Returns:
-        ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
-        repeated calibrations on random points; ``constants``, by name, with the spread of the fitted ones.
+        ``rows``: one per point outside the calibration. ``summary``: the errors of groups of points, and of repeated
+        calibrations on random points. ``constants``: the name and value of each, and the spread if it was fitted.
     """
     single_node_points = read_points(spec.data, spec.single_node, "single_node")
     several_node_points = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine = spec.hardware
     memory_bytes = machine.memory_bytes or np.inf
     are_recomputed = recomputes(single_node_points, memory_bytes)
-    # Points that known constants were fitted to do not test these constants either.
+    # Known constants were fitted to points too, which cannot validate them.
     calibrated_on = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
     calibration_points = []
     if calibrated_on is not None:
@@ -318,7 +318,8 @@ def errors_of_cells_left_out(
     A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
     cell, the constants are fitted to the calibration points outside of it. The first row has the errors of all cells.
     """
-    errors = errors_by_cell(one_node_points, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
+    calibrated = spec.folds, spec.fold  # part ``fold`` of ``folds`` parts
+    errors = errors_by_cell(one_node_points, calibrated, machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
     rows = [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values())))]
@@ -334,12 +335,12 @@ def errors_by_cell(
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
     Args:
-        calibrated: number of parts of the points, and the index of the part that is calibrated on.
+        calibrated: number of parts of the points, and the index of the part for calibration.
     """
     num_parts, calibrated_part = calibrated
     points = [point for point in one_node_points if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
-    if len(cells) < 3:  # without one, too few cells remain to fit to
+    if len(cells) < 3:  # a fit needs two cells besides the one left out
         return {}
     errors = {}
     for cell in cells:
@@ -380,7 +381,7 @@ def _point_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each measured point: configuration, predicted seconds, and error of the prediction.
 
-    ``part`` tells the table of the points, ``role`` whether the constants were fitted to them.
+    ``part`` names the table of the points; ``role`` says whether the constants were fitted to them.
     """
     rows = []
     for point, is_recomputed, predicted_s in zip(points, layout.recomputed, step_s(layout, constants), strict=True):

@@ -33,10 +33,10 @@ class Software:
     """The times of a training whose processes exchange through memory, without a network.
 
     Args:
-        step_s: seconds of each step on each of P workers, ``(R, T, P)``, in R repeats of the training.
-        inside_s: seconds of each step in collectives: encoding, decoding, local reduction; same shape.
-        calls_by_step: calls of each step, each as `without_context`.
-        collectives: name and bytes of the collectives that each call becomes, with bytes as in the cost model.
+        step_s: seconds of each of T steps on each of P workers in R repeats of the training, ``(R, T, P)``.
+        inside_s: seconds of each step in which collectives encode, decode and add, ``(R, T, P)``.
+        calls_by_step: calls of each step, without their context (see `without_context`).
+        collectives: the collectives that each call becomes, with their bytes in the cost model's sense.
     """
 
     step_s: NDArray[np.float64]
@@ -102,8 +102,8 @@ class Predicted:
     """The predicted times of a training between real processes.
 
     Args:
-        clocks: one clock for each repeat in which the software was timed.
-        inside_s: seconds of a mean step in collectives, but not on the network, in each repeat.
+        clocks: the predicted clock, once for each repeat of the measurement without a network.
+        inside_s: for each repeat, the mean seconds per step that collectives encode, decode and add.
         device_bytes: bytes that a worker's device sends in each step, ``(T,)``, mean over workers.
     """
 
@@ -118,18 +118,18 @@ class Predicted:
 
     @property
     def communication_s(self) -> float:
-        """Return the seconds of a mean step in which a worker waits for collectives."""
+        """Return the seconds per step in which a worker waits for collectives, the median over repeats."""
         waits_s = [clock.exposed_communication_s for clock in self.clocks]
         return float(np.median(np.add(waits_s, self.inside_s)))
 
 
 def without_context(call: Call) -> Call:
-    """Return the call without step, group and label; calls that become the same collectives are then equal."""
+    """Return the call without step, group and label, so that calls with the same collectives are equal."""
     return call._replace(step=0, group=None, label="")
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, each as `without_context`."""
+    """Return the calls of each step of a training, without their context."""
     calls_of_step: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
         calls_of_step[call.step].append(without_context(call))
@@ -151,8 +151,8 @@ def predict(
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):
         for call in step_calls:
-            itself = ((call.collective, call.payload_bytes),)  # assumed of a call that the processes did not make
-            for kind, nbytes in software.collectives.get(call, itself):
+            # The processes may not have made this call: then it stands for itself.
+            for kind, nbytes in software.collectives.get(call, ((call.collective, call.payload_bytes),)):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = tuple(clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s)
@@ -171,9 +171,9 @@ def typical_step_s(clocks: Sequence[Clock]) -> float:
 
 
 def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """Return the mean step over repeats: time, spread, communication, payload bytes, and the loss at the end.
+    """Return the time, communication and payload bytes of a step over repeats, and the loss at the end.
 
-    The spread is that of the repeats' mean steps, see `syncline.measure.calibration.collective_times.spread`.
+    ``spread`` is the relative `spread` of the step time between repeats.
     """
     clocks = [run.clock for run in measured if run.clock is not None]
     return {

@@ -193,7 +193,7 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     software = read_software(folder / SOFTWARE, spec, repeats)
     predicted = predict(trained, software, link, spec.workers, hosts.segment_bytes(link))
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
-    device_bytes = predicted.device_bytes[1:]  # of the steps after the first, as in the measurement
+    device_bytes = predicted.device_bytes[1:]  # the measurement leaves out the first step too
     row = {
         "spec": training.spec_name, "problem": spec.problem.name, "method": spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
@@ -206,7 +206,7 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     row |= measured_row(read_measured(folder / MEASURED, spec, repeats))
     row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
-    row["noisy"] = abs(row["error"]) <= row["spread"]  # the measurement cannot tell such an error
+    row["noisy"] = abs(row["error"]) <= row["spread"]
     row["device_error"] = _relative_error(row["predicted_device_bytes"], row["device_bytes"])
     row["communication_error"] = _relative_error(communication_s, row["measured_communication_s"])
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]

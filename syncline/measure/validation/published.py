@@ -93,7 +93,7 @@ EIGHT_BITS = ("fp8", "mxfp8")
 def model_of(row: Row) -> ModelShape:
     """Return the shape of the transformer that a row of published trainings names."""
     named_or_described = parse_yaml(row["model"])
-    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}  # that differ from the model's
+    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}  # override the model's
     fields = named_or_described if isinstance(named_or_described, dict) else {"kind": named_or_described}
     shape = model(fields, "model")
     if not isinstance(shape, ModelShape):
@@ -107,7 +107,7 @@ def source_of(row: Row) -> str:
 
 
 def is_over_own_network(row: Row) -> bool:
-    """Return whether a row's GPUs are a preset, and joined by the network of its machines, as is usual."""
+    """Return whether a row has GPUs of a preset, in machines with their usual network."""
     network_of_machines = MACHINES.get(row["hardware"])
     return network_of_machines is not None and row.get("network") in (None, "", network_of_machines)
 

@@ -62,7 +62,7 @@ def is_nvlink_all_reduce(row: Mapping[str, Any]) -> bool:
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the names of sets of measurements whose errors bound a prediction, the most similar set first.
 
-    The last set always has enough measurements. A row's table follows from its columns.
+    The last set always has enough measurements.
     """
     if is_training(row):
         return [kernels_basis(model_of(row).experts)]
@@ -71,7 +71,7 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if in_pieces(row) and link != LONG_LINK:  # a few rows are slow, whatever the rate and the short delay
+        if in_pieces(row) and link != LONG_LINK:  # a few such rows are slow on links of all kinds
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
@@ -112,7 +112,7 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
     predicted_ms = row["predicted_ms"]
-    if is_training(row) and not is_over_own_network(row):  # unlike those that were measured
+    if is_training(row) and not is_over_own_network(row):  # no measurement has such a network
         low, high, basis = step_bounds(row)
         return row | {"low_ms": low * predicted_ms, "high_ms": high * predicted_ms, "basis": basis}
     step = known_uncertainty(bases_of(row))
@@ -130,8 +130,8 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     A basis is a set of measurements from whose errors the uncertainty of a prediction follows. A row can belong to
     several bases. Rows without an error are left out.
 
-    The preset of NVLink consists of its measurements, so that their errors would be 0. The residual of such a row is
-    the relative difference between the times of the same all-reduce out of place and in place.
+    The preset of NVLink repeats its measurements, so a prediction has no error. Its residual is the relative difference
+    between the times of the same all-reduce out of place and in place.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -219,7 +219,7 @@ def _is_nccl_ring(row: Mapping[str, str]) -> bool:
 
 
 def _is_nccl_ring_on_shaped_link(row: Mapping[str, str]) -> bool:
-    """Return whether a row is such an all-reduce on a link whose delay and rate were set."""
+    """Return whether a row is an all-reduce of NCCL in one call, on a link whose delay and rate were set."""
     return _is_nccl_ring(row) and DEFAULT not in (row["delay_ms"], row["gbit_s"])
 
 
@@ -315,7 +315,7 @@ def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
-    """Return errors for each number of GPUs between two measured ones, predicted from the other numbers."""
+    """Return the errors for each number of GPUs if it is predicted from the smaller and larger numbers."""
     rows = []
     for gpu in RINGS:
         times_by_count = node_times(gpu)

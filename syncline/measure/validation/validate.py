@@ -12,7 +12,14 @@ import numpy as np
 
 from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
-from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, DEFAULT, KNOWN, predicted_files, read_table
+from syncline.measure.validation.cluster_files import (
+    BUNDLED,
+    COLLECTIVES,
+    DEFAULT,
+    IN_SAMPLE,
+    predicted_files,
+    read_table,
+)
 from syncline.measure.validation.measured_steps import GROUPS, error_of, errors_by_group, validate_step_times
 from syncline.measure.validation.residuals import (
     collectives_left_out,
@@ -202,7 +209,7 @@ def cluster_summary(rows: _Rows, are_covered: Sequence[bool | None] | None = Non
 
 
 def seconds_by_file(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the measured and the predicted seconds of each file's rows with an error out of sample, for a figure."""
+    """Return the measured and predicted seconds by file, without rows that the constants were fitted to."""
     seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if _has_out_of_sample_error(row):
@@ -230,4 +237,4 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
 
 def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
-    return row["error"] is not None and KNOWN not in row["regime"]
+    return row["error"] is not None and IN_SAMPLE not in row["regime"]

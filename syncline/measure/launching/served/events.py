@@ -134,7 +134,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     workers, zero_ns = spec.workers, lines.facts["zero_ns"]
     step_ends = sorted((step.ended_ns, step.worker) for step in lines.steps())
     contributions: list[Contribution] = []
-    last_index: dict[int, int] = {}  # of the last contribution of each worker
+    last_index: dict[int, int] = {}  # by worker: index of its last contribution
     for event in lines.events:
         if event["event"] == "arrive":
             last_index[event["worker"]] = len(contributions)
@@ -170,25 +170,25 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
     """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down.
 
     Args:
-        steps: completed steps, each of P workers.
+        steps: completed steps of the training; each consists of a local step of every worker.
     """
     costs = FailureCosts(spec.workers, wall_s, steps)
-    unsent_since_s: dict[int, float] = {}  # time since which a worker has steps that have not arrived
-    down_since_s: dict[int, float] = {}  # time since which a worker is down
+    model_sent_s: dict[int, float] = {}  # by worker whose update has not arrived
+    down_since_s: dict[int, float] = {}
     for event in lines.events:
         worker, at_s = event.get("worker"), event["at_s"]
         if worker is None:  # a version
             continue
         if event["event"] == "sent":
-            unsent_since_s[worker] = at_s
+            model_sent_s[worker] = at_s
         elif event["event"] == "arrive":
-            unsent_since_s.pop(worker, None)
-        elif event["event"] == "join" and worker in down_since_s:  # it is back; a first join is no return
+            model_sent_s.pop(worker, None)
+        elif event["event"] == "join" and worker in down_since_s:  # a worker's first join is no return
             costs.down_s += at_s - down_since_s.pop(worker)
         elif event["event"] == "fail" and worker not in down_since_s:
             costs.interruptions += 1
-            costs.lost_steps += event["lost"] / spec.workers  # a step of the training is one of each worker
-            costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)  # nothing, if it has no steps under way
+            costs.lost_steps += event["lost"] / spec.workers
+            costs.lost_s += at_s - model_sent_s.pop(worker, at_s)
             down_since_s[worker] = at_s
     # A worker may fail after the last step, at `wall_s`.
     costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down_since_s.values())
@@ -238,9 +238,9 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
     workers = AsyncWorkers(spec, method, build, recorder, on_step=lambda done: None)
     workers.evaluate(num_steps=0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
-    for event, worker, value, kept_before in rows:
+    for event, worker, value, count in rows:
         if event == "step":
-            workers.make_step(int(worker), int(value), lr_step=int(kept_before))
+            workers.make_step(int(worker), int(value), lr_step=int(count))
         elif event == "arrive":
             workers.arrive(int(worker), age=int(value))
         elif event == "version":
@@ -250,7 +250,7 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
         else:
             workers.fail(int(worker))
     done = workers.num_local_steps // spec.workers
-    if recorder.eval_step[-1] != done:  # the end has no evaluation yet
+    if recorder.eval_step[-1] != done:
         workers.evaluate(done)
     parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}
     return parameters, recorder.history(spec.seeds)

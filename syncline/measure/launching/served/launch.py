@@ -178,7 +178,7 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
         spec, method, tensors, base_s=step_s, network=spec.network,
         relative_durations=relative_batch_durations(spec, method, step_s, build),
     )  # fmt: skip
-    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))  # so the results name their network
+    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))  # results show the network's name
     measured_training = AsyncTrained(measured_plan, measured_result(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"],

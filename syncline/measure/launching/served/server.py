@@ -243,7 +243,7 @@ class _Server(EventObserver):
         self.policy.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
         self.policy.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
         self.latest_update = tensors, num_steps
-        self.policy.take_updates([worker])  # which calls `arrive`
+        self.policy.take_updates([worker])  # calls `arrive`
         rounds_done = sum(self.arrived_steps) // self.spec.workers
         self.progress.record_step(rounds_done, rounds_done * len(self.spec.seeds))
 
@@ -255,7 +255,7 @@ class _Server(EventObserver):
         self.last_failure_s = self.time_s()
         if worker in self.computing:
             self.computing.discard(worker)
-            self.policy.fail(worker, for_good=False)  # takes back its steps, and calls `fail`; it may come back
+            self.policy.fail(worker, for_good=False)  # takes back the worker's steps, and calls `fail`
         else:
             self.fail(worker)
         self._wake_sleeping()
@@ -339,15 +339,15 @@ class _Server(EventObserver):
     # Reactions to the decisions of the simulator's servers.
 
     def arrive(self, worker: int, age: int) -> None:
-        """Apply the latest update; the server has made ``age`` versions since the worker got its model."""
+        """Apply the latest update, which comes from a model that is ``age`` versions old."""
         sent_tensors, num_steps = self.latest_update
         if not self.math.wire.exact_dtype:  # the update came encoded
             sent_tensors = [
                 self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
             ]
         self.math.add_update(sent_tensors, age, num_steps, self.batch_sizes[worker])
-        contribution = self.policy.contributions[-1]._asdict()  # of this update
-        del contribution["replied_s"]  # not known yet
+        contribution = self.policy.contributions[-1]._asdict()
+        del contribution["replied_s"]  # the server has not replied yet
         self._log_event("arrive", **contribution)
 
     def version(self, count: int, server: int) -> None:
@@ -356,7 +356,7 @@ class _Server(EventObserver):
         self._log_event("version", count=count)
 
     def reply(self, worker: int) -> None:
-        """Write to the file that a worker gets the current model; `_send_model` sends it."""
+        """Log that a worker will get the current model; `_send_model` sends it."""
         self._log_event("reply", worker=worker)
 
     def fail(self, worker: int) -> None:

@@ -98,7 +98,7 @@ class RoundReport(_Head):
 
 
 def longest_head(steps: int, seeds: int) -> int:
-    """Return the number of bytes that no head of a report on this number of local steps exceeds."""
+    """Return the maximum size in bytes of the head of a report on ``steps`` local steps."""
     return HEAD_BYTES + steps * (STEP_BYTES + LOSS_BYTES * seeds)
 
 
@@ -187,4 +187,4 @@ def _work(
         report = {"begun_ns": begun_ns, "steps": steps, "losses": torch.stack(losses).double().tolist()}
         server.send(report | {"laps": watch.take_laps()}, update)
         local_worker.steps_since_update = 0
-        watch.progress.enter_collective()  # until the next model
+        watch.progress.enter_collective()  # the worker waits for the next model

@@ -52,7 +52,7 @@ class ChakraNumbers:
 
     Attributes:
         groups: the number of each group of some of the ranks, from 1, by its name and ranks; 0 stands for all ranks.
-        messages: the number of each message among those from its sender to its receiver, from 0, and its bytes, by tag.
+        messages: by tag, the number of a message between its sender and its receiver, from 0, and its bytes.
     """
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
@@ -99,7 +99,7 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
 
 
 class NodeBuilder:
-    """A translation of a rank's events into Chakra nodes, which depend on each other by streams and waits.
+    """A translation of a rank's events into Chakra nodes. A node depends on the last node of its stream and on waits.
 
     Args:
         record: the record of the rank.
@@ -116,12 +116,12 @@ class NodeBuilder:
         self._last_node: dict[int, int] = {}  # last node of each stream
         self._awaited_nodes: dict[int, list[int]] = {}  # by stream: nodes that it has waited for since its last node
         self._host_awaited_nodes: list[int] = []  # nodes that the host has waited for, on which all later nodes depend
-        self._num_host_awaited: dict[int, int] = {}  # by stream: how many of these its last node depends on already
+        self._num_host_awaited: dict[int, int] = {}  # by stream: number of these when its last node was made
         self._nodes_before_mark: dict[int, list[int]] = {}
         self._node_of_call: dict[int, int] = {}
         self._open_call_nodes: list[int] = []  # nodes of the calls since the host last waited for everything
         self._next_id = 0
-        self._total_s, self._written_us = 0.0, 0  # of the computing nodes so far, exact and as written
+        self._total_s, self._written_us = 0.0, 0  # time of the computing nodes so far: exact, and in rounded parts
 
     def build(self) -> Iterator[ChakraMessage]:
         """Yield the rank's nodes in the order of its events."""
@@ -174,8 +174,8 @@ class NodeBuilder:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
         nodes = [self._last_node[stream]] if stream in self._last_node else []
         nodes += self._awaited_nodes.get(stream, [])
-        num_known = self._num_host_awaited.get(stream, 0)  # on which the stream's last node depends already
-        nodes += self._host_awaited_nodes[num_known:]
+        # The last node of the stream depends on the earlier ones.
+        nodes += self._host_awaited_nodes[self._num_host_awaited.get(stream, 0) :]
         return list(dict.fromkeys(nodes))
 
     def _new_node(self, node_type: int, name: str, stream: int) -> ChakraMessage:
@@ -207,7 +207,7 @@ class NodeBuilder:
     def _collective_node(self, event: Started) -> ChakraMessage:
         """Return the Chakra node of a recorded collective."""
         node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._stream_in_trace(event.stream))
-        # NCCL and gloo implement a barrier as an all-reduce, its kind, and ASTRA-sim has no barrier.
+        # NCCL and gloo implement a barrier as an all-reduce, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
         group_number = self.numbers.groups.get((group_name, event.ranks), 0)
@@ -226,7 +226,7 @@ class NodeBuilder:
         group_name, sender, receiver, _ = event.tag
         node_type, verb = (SEND, "send") if is_send else (RECV, "recv")
         node = self._new_node(node_type, f"{verb} {event.site}".strip(), self._stream_in_trace(event.stream))
-        number, nbytes = self.numbers.messages.get(event.tag, (0, 0))  # of a message that nobody sends
+        number, nbytes = self.numbers.messages.get(event.tag, (0, 0))  # default: no rank sends this message
         add_attributes(
             node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,
             group=group_name, site=event.site,

@@ -55,7 +55,7 @@ def export_record(
 
     Args:
         machine: hardware, or ``measured``, as a user writes it.
-        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
 
     Returns:
         Rows, one per rank, and the folder.
@@ -171,7 +171,7 @@ def find_trace_files(source: Path) -> list[Path]:
 
 
 def _read_group_file(source: Path, num_ranks: int) -> dict[str, tuple[int, ...]]:
-    """Return the groups that the file for ASTRA-sim names; none without the file."""
+    """Return the groups in ASTRA-sim's file of groups; an empty dict if there is no file."""
     path = source / GROUPS_FILE
     if not path.is_file():
         return {}

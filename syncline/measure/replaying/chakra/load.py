@@ -179,7 +179,7 @@ class RecordBuilder:
         self._segment_s: list[float] = []
         self._stream_of: dict[int, int] = {}  # stream of each computing node
         self._last_node: dict[int, int] = {}  # last computing node of each stream
-        self._num_events_to: dict[int, int] = {}  # by computing node: number of the record's events up to this node
+        self._mark_positions: dict[int, int] = {}  # by computing node: index in the record's events of a mark behind it
         self._marks: dict[int, int] = {}  # mark behind a computing node
         self._calls: dict[int, int] = {}  # call of each communicating node
         self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
@@ -211,16 +211,16 @@ class RecordBuilder:
                 elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
                     self.record.events.append(Loss(node.attributes["loss"]))
         # Insert marks behind their nodes, from the last one backwards, so that the positions of the others stay valid.
-        for node_id in sorted(self._marks, key=lambda node_id: -self._num_events_to[node_id]):
+        for node_id in sorted(self._marks, key=lambda node_id: -self._mark_positions[node_id]):
             mark = Marked(self._marks[node_id], self._stream_of[node_id])
-            self.record.events.insert(self._num_events_to[node_id], mark)
+            self.record.events.insert(self._mark_positions[node_id], mark)
         has_seconds = self._stored_segments is None or bool(self._stored_s)  # other programs' nodes always have some
         if has_seconds:
             self.record.segment_cpu_s = self._segment_s
         return self.record
 
     def _stream_for(self, node: OrderedNode, default: int | None = None) -> int:
-        """Return the stream that a node names, else ``default``; without that, as for a call, stream 0 or a new one."""
+        """Return the stream that a node names, else ``default``, else stream 0 or a new one."""
         if "stream" in node.attributes or self._stored_segments is not None:  # this package leaves out stream 0
             return self._non_negative_int(node, "stream", default=0)
         if default is not None:
@@ -235,9 +235,9 @@ class RecordBuilder:
         """Append the waits of a stream for the nodes on which a node depends."""
         for dependency in node.dependencies:
             is_call = dependency in self._calls
-            # A sent message or a single rank's collective has no stream here: no node waits for it.
-            is_on_stream = not is_call and self._stream_of.get(dependency, stream) == stream
-            if is_on_stream or (dependency, stream) in self._waits:
+            # A sent message or a single rank's collective is neither a call nor on a stream: no node waits for it.
+            needs_no_wait = not is_call and self._stream_of.get(dependency, stream) == stream
+            if needs_no_wait or (dependency, stream) in self._waits:
                 continue
             self._waits.add((dependency, stream))
             if is_call:
@@ -267,7 +267,7 @@ class RecordBuilder:
             self._segment_s.append(seconds)
         self.record.events.append(Computed(self._segment_of[key], stream))
         self._stream_of[node.id], self._last_node[stream] = stream, node.id
-        self._num_events_to[node.id] = len(self.record.events)
+        self._mark_positions[node.id] = len(self.record.events)
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
         """Append the event of a node that is a collective to the record."""
