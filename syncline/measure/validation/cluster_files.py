@@ -315,7 +315,7 @@ def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
     link = NETWORKS[NVLINKS[gpu]].network
     nbytes = positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
-    source = IN_SAMPLE if gpus in node_times(gpu) else "other numbers of GPUs"
+    source = FITTED if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
@@ -332,7 +332,7 @@ NVLINKS = {"a100": "nvlink3", "v100": "nvlink2"}
 """The preset of a node's links by its GPU."""
 
 
-IN_SAMPLE = "2, 4, 8 GPUs: these times ship"
+FITTED = "2, 4, 8 GPUs: these times ship"
 """Words in the regime of a row that is predicted from its own measurement."""
 
 

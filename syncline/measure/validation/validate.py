@@ -16,7 +16,7 @@ from syncline.measure.validation.cluster_files import (
     BUNDLED,
     COLLECTIVES,
     DEFAULT,
-    IN_SAMPLE,
+    FITTED,
     predicted_files,
     read_table,
 )
@@ -237,4 +237,4 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
 
 def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
-    return row["error"] is not None and IN_SAMPLE not in row["regime"]
+    return row["error"] is not None and FITTED not in row["regime"]
