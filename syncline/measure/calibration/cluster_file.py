@@ -135,8 +135,8 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
 
 
 def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
-    """Return the field ``bounds`` of a section, from the errors of what was fitted; nothing from a single error."""
-    if len(errors) < 2:
+    """Return the field ``bounds`` of a section, from the errors of its fit."""
+    if len(errors) < 2:  # a single error gives no bounds
         return {}
     bounds = uncertainty_of(errors)
     bounds = Uncertainty(bounds.low, bounds.high, points=len(errors), basis=basis, sources=0, scope=scope)
@@ -198,7 +198,7 @@ def network_section(fit: LinkFit, algorithms: str) -> Fields:
     if algorithms != "gloo":
         return network_fields
     call_overhead: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
-    for kind, call_s in fit.costs.call_of_s:  # collectives whose calls take another time than all others
+    for kind, call_s in fit.costs.call_of_s:
         call_overhead[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
     costs = {
         "message_overhead": quantity(float(fit.costs.message_s), TIMES) if fit.costs.message_s else None,

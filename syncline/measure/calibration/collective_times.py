@@ -55,8 +55,8 @@ class Timing:
     Args:
         collectives: names from ``TIMED_COLLECTIVES``, or ``gather``.
         sizes: bytes of the full tensor, positive; rounded up to whole blocks of 4 bytes for each rank.
-        budget_s: seconds for each collective and size, as far as ``fewest`` and ``most`` allow.
-        fewest: minimum number of repetitions, of which the half with the least skew counts.
+        budget_s: seconds for each collective and size, within the limits ``fewest`` and ``most``.
+        fewest: minimum number of repetitions; only the half with the least skew between ranks counts.
         most: maximum number of repetitions.
         longest_s: maximum seconds of one repetition; the first size that takes longer and all larger sizes are skipped.
     """
@@ -142,12 +142,12 @@ class Gate:
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
         self._offset_ns, self._group = offset_ns, group
-        durations_ns = []  # of agreements like that on a start time
+        durations_ns = []
         for _ in range(AGREEMENTS):
             begin_ns = self.now_ns()
             self.wait_for_all()
             durations_ns.append(self.now_ns() - begin_ns)
-        # A start time must still lie ahead when the agreement on it has ended, also if it takes twice the median.
+        # The start time must be after the agreement on it, even if the agreement takes twice the median time.
         self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(durations_ns)))
 
     def now_ns(self) -> int:

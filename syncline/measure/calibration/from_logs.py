@@ -160,8 +160,8 @@ def _fit_network(
 def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section of a matrix of lines between places, and a row for each measured rate.
 
-    A matrix uses a line also for its other direction if that was not measured. All places have one worker; the user can
-    change the numbers in the file.
+    A line without a measured other direction has the same rate in both. Each place has one worker; the user can change
+    this in the file.
     """
     lines = lines_by_ends(logged)
     laws = {ends: StreamLaw.from_line(line) for ends, line in lines.items()}

@@ -109,7 +109,7 @@ def join_local_processes(rank: int, processes: int, port: int, options: Launch) 
 
 def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
     """Run a process of ``syncline launch``, with the spec pickled by cloudpickle as ``packed``."""
-    spec: RunSpec = cloudpickle.loads(packed)  # cloudpickle knows classes defined in a notebook
+    spec: RunSpec = cloudpickle.loads(packed)
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
@@ -145,7 +145,7 @@ def train_as_rank(
         options: device, backend, timeout, workers in each process.
         progress: counters that show the watching process how far this one has come.
     """
-    torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
+    torch.set_num_threads(spec.threads)  # the rounding of a sum depends on it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
     with group(store, place, backend, timeout_s=options.group_timeout_s):
@@ -165,7 +165,7 @@ def train_as_rank(
                     "flops_per_step": task.flops_per_step, "tensors": tensors_to_json(shapes),
                 })  # fmt: skip
             train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=dist.barrier)
-            if options.keep_parameters and index == 0:  # of the first seed
+            if options.keep_parameters and index == 0:
                 parameters = {name: p.detach().cpu() for name, p in task.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)

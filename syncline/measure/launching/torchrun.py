@@ -54,8 +54,8 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         out: the folder that rank 0 writes; see ``RunFolder`` for ``exact``.
 
     Returns:
-        On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, if rank 0
-        cannot report it.
+        On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, a failure of
+        rank 0 or None.
 
     Raises:
         SynclineError: the training cannot start.

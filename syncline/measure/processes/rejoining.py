@@ -136,7 +136,7 @@ class Departure:
 
 
 class ServedProcesses:
-    """The processes of P workers and of their server, which is the last.
+    """The processes of P workers and of their server. The server has the rank P.
 
     Args:
         targets: an importable function and its arguments for each process, called as ``function(rank, *arguments)``.

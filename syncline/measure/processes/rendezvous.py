@@ -201,12 +201,12 @@ def clock_offset_ns(
             estimates = []
             for _ in range(PINGS):
                 start_ns = clock()
-                dist.send(time_of_rank_0, 0, group=group)  # a request, whatever its value
+                dist.send(time_of_rank_0, 0, group=group)  # the request; rank 0 ignores its value
                 dist.recv(time_of_rank_0, 0, group=group)
                 end_ns = clock()
                 estimate_ns = (start_ns + end_ns) // 2 - int(time_of_rank_0)
                 estimates.append((end_ns - start_ns, estimate_ns))
-            _, offset_ns = min(estimates)  # that of the fastest request
+            _, offset_ns = min(estimates)  # the fastest request has the most exact estimate
     return offset_ns
 
 
@@ -215,7 +215,7 @@ def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterato
     """Create the default group of ``torch.distributed`` for the duration of a ``with`` block.
 
     An error that ends the block makes the other ranks fail too when the group closes. So the error gets its time as an
-    attribute, from which the watching process knows the first (`syncline.measure.processes.watchdog.write_failure`).
+    attribute: the watching process reports the first error (`syncline.measure.processes.watchdog.write_failure`).
     """
     dist.init_process_group(
         backend, store=dist.PrefixStore("group", store), rank=place.rank, world_size=place.processes,

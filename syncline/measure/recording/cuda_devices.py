@@ -123,7 +123,7 @@ def moved_tensor(x: Tensor, gpu: torch.device | None, result: Tensor, is_asynchr
 
     Args:
         result: what torch's own function returned on the CPU, which may be ``x`` itself.
-        is_asynchronous: whether the script asked for a move by ``non_blocking``.
+        is_asynchronous: the script's argument ``non_blocking``.
     """
     if gpu is None and not is_asynchronous and marked_device(x) is not None:
         RECORDER.record_host_wait()

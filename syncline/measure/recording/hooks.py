@@ -152,7 +152,7 @@ def new_group(
 
 
 def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
-    """Return the backend that the script requested for a group; torch itself gets that of the trace."""
+    """Return the backend that the script requested for a group; return the backend of the trace to torch itself."""
     backend = original(group)
     if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # the caller of the wrapper that calls this function
         return backend

@@ -306,8 +306,8 @@ def format_of(dtype: torch.dtype) -> str:
 def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float) -> tuple[float, ...]:
     """Return the shape of a matrix product, ``(m, n, k)`` for ``(m, k)`` times ``(k, n)``, from its number of FLOPs.
 
-    A batch of products has the shape ``(m, n, k, products)``. A convolution is the product of its patches and filters:
-    n are its output channels. Each product has ``2 m n k`` FLOPs, from which k follows.
+    A batch of products has the shape ``(m, n, k, products)``. A convolution multiplies patches by filters, and n is its
+    number of output channels. Each product has ``2 m n k`` FLOPs, which determines k.
     """
     result = next(tensors_in(out))
     num_products = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0

@@ -314,7 +314,7 @@ def is_user_file(file: str) -> bool:
 
 
 def user_line() -> str:
-    """Return the innermost line on the stack that is in a user's file; that of `script_line` if there is none."""
+    """Return the innermost line on the stack that is in a user's file, or else the result of `script_line`."""
     for file, line in _stack_lines():
         if is_user_file(file):
             return f"{file}:{line}"

@@ -194,7 +194,7 @@ def elasticity(more_s: float, less_s: float) -> float:
 
 
 def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
-    """Return the seconds that the workers wait for each rank as the last to join a collective, ``(P,)``.
+    """Return for each rank the seconds that workers wait because this rank joins a collective last, ``(P,)``.
 
     The values are per step and worker, so that their sum is a part of the mean exposed communication.
     """
@@ -209,7 +209,7 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
         num_spans[worker, stream, label] += 1
         spans_of_collective.setdefault((stream, label, number), []).append(span)
 
-    # The rank that joined a collective last, and when, by what a wait for it shows: the worker and the end.
+    # By worker and end of a span: the rank that joined the collective last, and the time when it joined.
     last_joins: dict[tuple[int, float], tuple[int, float]] = {}
     for spans in spans_of_collective.values():
         joins_s = collectives.start_s[spans]
@@ -221,7 +221,7 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
     waited_s = np.zeros(timeline.workers)
     waits = window.select(timeline[timeline.what == "wait"])
     for worker, start_s, end_s in zip(waits.worker.tolist(), waits.start_s.tolist(), waits.end_s.tolist(), strict=True):
-        # A wait that ends with no collective, such as that for a message, counts for no rank.
+        # A wait for a message ends with no collective, and counts for no rank.
         last_rank, joined_s = last_joins.get((worker, end_s), (worker, start_s))
         if last_rank != worker:
             waited_s[last_rank] += max(0.0, min(joined_s, end_s) - start_s)

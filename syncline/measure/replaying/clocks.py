@@ -177,15 +177,14 @@ def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
 
 
 def reachable_loss(losses_of_records: Iterable[Floats]) -> float | None:
-    """Return the highest final loss, by trailing means, of the records whose loss fell; None if no loss fell.
+    """Return the lowest loss that every record reached whose loss fell; None if no loss fell.
 
-    All of these records reached it, since the others have passed it on their way. A record that diverged counts up to
-    its last finite loss.
+    It is their highest final loss, by trailing means. A record that diverged counts up to its last finite loss.
     """
     final_losses = []
     for losses in losses_of_records:
         means = trailing_means(losses)
-        finite_means = means[np.isfinite(means)]  # without steps that have no loss, or that follow a divergence
+        finite_means = means[np.isfinite(means)]
         if len(finite_means) and finite_means[-1] < finite_means[0]:
             final_losses.append(float(finite_means[-1]))
     return max(final_losses, default=None)

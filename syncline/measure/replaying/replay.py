@@ -128,7 +128,7 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
         if kernels is None or (flops and not shape):  # a product without a shape, from another program's trace
             seconds += max(flops / flops_per_s, nbytes / memory_bytes_per_s)
         else:
-            (attention_kernel, _, _), *_ = kernels.attention  # the name of the first, which is the default
+            (attention_kernel, _, _), *_ = kernels.attention  # the first kernel is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
             seconds += kernel_s(operation, hardware, attention_kernel)
     if kernels is None:
@@ -346,7 +346,7 @@ class Replayed:
 
     Args:
         timeline: the simulated spans.
-        step_end_s: the seconds at which each step ended on the last rank that had it, ``(T,)``.
+        step_end_s: the seconds at which the last rank ended each step, ``(T,)``.
     """
 
     timeline: Timeline
@@ -363,8 +363,8 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
-        algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
-        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
+        host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
 
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
@@ -383,7 +383,7 @@ def replay(
         raise SpecError("script", "neither computing nor communication", "one that computes or communicates")
     steps = max((rank.steps for rank in ranks), default=0)
     # A step ends with its last span of computing or waiting; a transfer may outlast its step, so it does not count.
-    is_in_step = timeline.on_compute & (timeline.step < steps)  # the others come after the last step
+    is_in_step = timeline.on_compute & (timeline.step < steps)  # work after the last step has the number ``steps``
     last_end_s = np.zeros(steps)
     np.maximum.at(last_end_s, timeline.step[is_in_step], timeline.end_s[is_in_step])
     return Replayed(timeline, step_end_s=np.maximum.accumulate(last_end_s))

@@ -37,8 +37,8 @@ FUSED_KERNELS = 2
 def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record whose elementwise operations a compiler has fused.
 
-    A compiler joins the operations between two products to a few kernels, which no longer write and read what one
-    operation hands to the next. So only the `FUSED_KERNELS` operations that move most bytes remain, in their place.
+    A compiler joins the operations between two products into a few kernels, which keep intermediate results in
+    registers. So only the `FUSED_KERNELS` operations that move most bytes remain.
     """
     return [replace(rank, segments=[_fuse_segment(segment) for segment in rank.segments]) for rank in ranks]
 
@@ -51,7 +51,7 @@ def _fuse_segment(operations: Operations) -> Operations:
 
     def append_kernels() -> None:
         most_bytes_first = sorted(elementwise, key=lambda operation: -operation.nbytes)
-        fused.extend(most_bytes_first[:FUSED_KERNELS])  # a fused kernel moves the bytes of its largest operation
+        fused.extend(most_bytes_first[:FUSED_KERNELS])
         elementwise.clear()
 
     for operation in operations:
@@ -195,10 +195,10 @@ class ReplayedOn:
     Attributes:
         networks: the networks; each gets one row.
         hardware: the hardware that computes.
-        algorithm: algorithm of all collectives; None: ``auto``, or that of a network's library.
-        host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
+        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
+        host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
         changes: changes of networks, hardware and records.
-        target_loss: the loss whose time is reported; None: the highest final loss of several records.
+        target_loss: the loss to which times are reported; None: the highest final loss of several records.
     """
 
     networks: Sequence[Network]

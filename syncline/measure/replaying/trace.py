@@ -61,9 +61,9 @@ def trace(
         options: whether the script sees GPUs and may branch on clocks.
 
     Returns:
-        ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
-        program and link, ``losses``, one per program and step, ``notes`` on deviations of the recording from a program,
-        and ``folder``.
+        ``rows`` (one per network and program), ``sites`` (per network, program and line), ``links`` (per network,
+        program and link), ``losses`` (per program and step), ``notes`` on how a recording differs from its program, and
+        ``folder``.
 
     Raises:
         SynclineError: an input that `check_trace` refuses, a rank that failed, or a script that neither computes nor

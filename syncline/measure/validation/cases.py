@@ -202,7 +202,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     plan = CasePlan.read(Path(arguments[0]))
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)
-    first_run = plan.cases[0].run  # the plan is one file, so that ranks which agree on one run have the same plan
+    first_run = plan.cases[0].run  # ranks that agree on the first run have the same plan
     agree_on_spec(first_run, options, store, place)
     link = parse_link(plan.link, "link")
 

@@ -298,7 +298,7 @@ def _ceiling(name: str, machine: Hardware) -> float | None:
 def _fit(
     layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
 ) -> Fit:
-    """Return the fit of the constants with these names to measured seconds, from several starts; others stay."""
+    """Fit the constants with these names to measured seconds, from several starts; the other constants stay."""
 
     def predict_s(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))

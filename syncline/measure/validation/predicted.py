@@ -67,7 +67,7 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
         return [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
 
     runs = read_measured(folder, spec, repeats)
-    transfer_s = np.empty((repeats, spec.steps, spec.workers))  # of copies and idle time that replaced the network
+    transfer_s = np.empty((repeats, spec.steps, spec.workers))  # copies through memory, and waits for a network's time
     for repeat in range(repeats):
         for rank in range(spec.workers):
             transfer_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]

@@ -129,14 +129,14 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
         raise SpecError("global_batch", batch, f"a multiple of the {data} replicas times the micro-batch {micro_batch}")
     machine = _hardware(row["hardware"], row.get("precision") or "", by_utilisation)
     compute: dict[str, Any] = {"hardware": machine}
-    precision = None  # that of the hardware, whose peak is of the training's format
+    precision = None  # None: the number format of the hardware's peak
     if machine.kernels is not None and not by_utilisation:
         compute["kernels"] = parse_yaml(row.get("kernels") or "{}")
         precision = row.get("precision") or None
     elif machine.kernels is not None:
         compute["mfu"] = machine.mfu  # a spec with a utilisation does not use known kernels
     networks = [_network(row.get("network") or MACHINES.get(row["hardware"], ""))]
-    # A worker is a GPU; it counts for its part of the tokens of a replica.
+    # A worker is a GPU. The GPUs of a replica share its tokens.
     return validate(ProjectSpec, {
         "kind": "project", "name": "training", "model": shape, "workers": gpus,
         "steps": 100,  # any number: the mean step is predicted

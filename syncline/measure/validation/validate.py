@@ -149,14 +149,14 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
     """Predict the measurements of every file, and return the predictions and their errors.
 
     Args:
-        spec: the files, or none for those that come with the package.
+        spec: the files; without files, the measurements that come with the package.
 
     Returns:
-        ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
-        ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times that
-        is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
-        median half width of the bounds; ``constants``; ``cross_validation``, errors of groups of rows by constants that
-        were fitted to the other rows, for the bundled collectives only.
+        ``rows``: the predictions, with bounds for nine of ten measured times, and the ``basis`` of the bounds.
+        ``summary``: for each file, and each regime in it, the errors, ``coverage`` (the part of the measured times
+        within bounds; bundled measurements have the bounds of the others), and ``half_width`` (the median half width of
+        the bounds). ``constants``. ``cross_validation``: for the bundled collectives, the errors of each group of rows
+        with constants fitted to the other rows.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]

@@ -45,7 +45,7 @@ def test_packages_may_decide(expression: str) -> None:
 def test_a_decision_that_is_allowed_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     monkeypatch.setattr(RECORDER.record, "notes", notes)
-    monkeypatch.setattr(ClockReading, "may_decide", True)
+    monkeypatch.setattr(ClockReading, "comparison_allowed", True)
     assert decides("now - start > 5", SCRIPT) and not decides("now - start > 50", SCRIPT)
     (note,) = notes
     assert note.startswith(f"{SCRIPT}:1: decides by the clock")

@@ -96,7 +96,7 @@ def launch_served(
         parts.mkdir()
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
         server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
-        server = spec.workers  # the server's number, behind those of the workers
+        server = spec.workers  # the server's rank
         targets: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
             (worker_process, (packed, options, port, keys, parts)) for keys in worker_keys
         ]

@@ -118,7 +118,7 @@ WITHOUT_SERVER = 4
 
 
 def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: CurveKeys, folder: Path) -> None:
-    """Run a worker's process; ``packed`` is the spec, by cloudpickle because it may hold objects from a notebook."""
+    """Run a worker's process, with the spec pickled by cloudpickle as ``packed``."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     processes = spec.workers + 1  # with the server
