@@ -143,15 +143,15 @@ def communication_uncertainty(
             return uncertainties()[nvlink_basis(link.measured.gpu, workers, nbytes)]
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)
-    others = uncertainties()[name]
+    by_name = uncertainties()[name]
     calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
     if calibrated is None:
-        reasons = _reasons_outside(network, preset, others.scope, basis_name=name)
-        return others.outside([*reasons, *others.scope.reasons_outside(workers=workers, nbytes=nbytes)])
+        reasons = _reasons_outside(network, preset, by_name.scope, basis_name=name)
+        return by_name.outside([*reasons, *by_name.scope.reasons_outside(workers=workers, nbytes=nbytes)])
     reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
     if STREAMS in calibrated.scope.families:
         reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
-    return others.outside(reasons) if reasons else calibrated
+    return by_name.outside(reasons) if reasons else calibrated
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
@@ -211,9 +211,7 @@ def any_library_basis(nbytes: float | None) -> str:
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
-    """Return the name of the measurements that bound the seconds of an all-reduce among GPUs of a node.
-
-    The seconds are interpolated between measured times of the node.
+    """Return the name of the measurements that bound the interpolated seconds of an all-reduce among GPUs of a node.
 
     Args:
         gpu: name of the GPU.

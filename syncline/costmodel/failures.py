@@ -266,7 +266,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
     limit_s = (1 + excess) * wall_s(best_s)
-    # Halve and double until the least time is between two intervals that take too long.
+    # Halve and double the best interval until both intervals take too long.
     low_s = high_s = best_s
     while wall_s(low_s) < limit_s:
         low_s /= 2
@@ -317,9 +317,9 @@ class FaultTolerantGroup:
 
     The times between failures are exponential. A copy is present for the fraction
     ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R
-    seconds of restart, during which it can fail again. Of the time in which copies are present, they spend the fraction
-    ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` in useful steps. A copy that fails also loses its steps since the last
-    exchange. The formulas are of first order in the number of copies that are absent at a time.
+    seconds of restart, during which it can fail again. Present copies spend the fraction
+    ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` of their time in useful steps. A copy that fails also loses its steps since
+    the last exchange. The formulas are of first order in the number of absent copies.
 
     Args:
         copies: number of copies.
@@ -360,9 +360,9 @@ class FaultTolerantGroup:
 
     @property
     def useful_share(self) -> float:
-        """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
+        """Return the fraction of the copies' time in useful steps, if no checkpoint or failure stops all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
-        # The step that a failure interrupts is in that fraction; the copy also loses up to period - 1 steps before it.
+        # `in_steps` lacks the interrupted step already. The failed copy also loses up to period - 1 earlier steps.
         until_exchange = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
         return self.availability * in_steps * until_exchange
 

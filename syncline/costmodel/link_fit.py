@@ -131,7 +131,7 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
     columns = cost_columns(calls, workers, kinds)
     units = np.array([UNIT_S] * (1 + len(workers)) + [UNIT_BYTE_S] * len(kinds))
     unknowns = np.zeros(len(units))  # the cost per message, then those of `cost_columns`
-    step_s = 1e-6  # of the numerical derivative by the cost per message
+    step_s = 1e-6  # step of a finite difference
     for _ in range(ITERATIONS):
         form_s = _gloo_forms_s(calls, GlooCosts(unknowns[0]))
         slopes = (_gloo_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
@@ -145,7 +145,7 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
 
 
 def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
-    """Return the costs of the first fit, in which one collective has its own seconds per call, and per byte.
+    """Return the costs of the first fit, with seconds per call and per byte fitted to one collective alone.
 
     Args:
         costs: costs of the first fit, whose seconds per message stay.
@@ -227,7 +227,7 @@ def predicted_s(
 ) -> FloatOrArray:
     """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
 
-    The library is ``gloo``, or ``textbook``: each collective's first algorithm, and messages that wait for no notice.
+    The library ``textbook`` runs each collective's first algorithm, and its messages need no notice of the receiver.
     """
     if library != "gloo":
         return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
@@ -239,7 +239,7 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
 
     Args:
         calls: timed messages or broadcasts of several sizes, and other collectives of several sizes.
-        link: link with known alpha and B, which stay fixed; then only software costs are fitted, also that per message.
+        link: link with known alpha and B; then only software costs are fitted, including the cost per message.
         library: library that was measured: ``gloo``, or ``textbook`` for one without a model of its software, such
             as NCCL; then only latency and bandwidth are fitted.
     """
@@ -301,7 +301,7 @@ def _link_starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
         smallest_s = float(np.median(seconds_by_size[smallest]))
         largest_s = float(np.median(seconds_by_size[largest]))
         if largest_s > smallest_s:
-            # As of a message: it takes two latencies and its bytes over the bandwidth.
+            # A message takes two latencies, and its bytes over the bandwidth.
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
         expected = "messages ('send') or broadcasts of two sizes, of which the larger takes longer; "

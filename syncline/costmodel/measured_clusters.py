@@ -97,12 +97,12 @@ def p3_s(
 def _send_s(
     backend: str, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
-    """Return the seconds of a send over idle connections; gloo's waits for a notice of the receiver."""
+    """Return the seconds of a send over idle connections; a send of gloo waits for the receiver's notice."""
     line_bytes_per_s = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
-    one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # without the software of a call of NCCL
+    one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # `nccl_delay_s` includes a call's software
     round_trip_s = 2 * one_way_s
     if backend == "nccl":
-        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)  # of two channels
+        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)  # two channels
         return one_way_s + tcp.transfer_after_idling_s(nbytes, line_bytes_per_s * constants.efficiency, round_trip_s)
     tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
     flow_bytes_per_s = np.minimum(line_bytes_per_s, FLOW_BYTES_PER_S) * constants.efficiency
@@ -197,7 +197,7 @@ def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: in
     if algorithm == "ddp":
         backward_s = constants.ddp_compute_s * scale * 2 / 3  # a backward pass takes two forward passes
         buffers_s = float(collective_s("broadcast", constants.workers, nbytes=constants.buffers_bytes, network=link))
-        exposed_s = max(ring_s - backward_s, 0.0)  # the output layer's gradient, the largest, is the first
+        exposed_s = max(ring_s - backward_s, 0.0)  # the largest gradient, the output layer's, is ready first
         sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s
     else:
         sync_s = inner_s + ring_s + constants.call_s

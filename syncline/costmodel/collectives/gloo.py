@@ -131,7 +131,7 @@ def gloo_s(
 
 
 def _alpha_s(link: Link, costs: GlooCosts) -> FloatOrArray:
-    """Return the latency of gloo's messages on a link, with all that a message waits for besides its bytes."""
+    """Return the seconds of a message of gloo on a link without those of its bytes."""
     return link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
 
 
@@ -214,7 +214,7 @@ def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray
 
 
 def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of gloo's all-to-all, whose messages, all posted at once, share each worker's link."""
+    """Return the seconds of gloo's all-to-all; a worker posts all messages at once, and they share its link."""
     link_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
     connection_s = nbytes / workers / connection_bytes_per_s(link)
     return 2 * alpha_s + np.maximum(link_s, connection_s)
@@ -260,11 +260,11 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray,
 
 @lru_cache(maxsize=256)
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
-    """Return the paths down the tree of gloo's broadcast that may be the slowest, as numbers of children by parent.
+    """Return the paths down the tree of gloo's broadcast that may be the slowest, as each parent's number of children.
 
-    Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once. The
-    children of a parent share its link, so n bytes for each of them count, whatever the order of the parents: the
-    numbers are sorted, so that equal paths are returned once. A path takes a latency for its notice and each parent.
+    Worker v, with highest binary digit 2^j, sends to v + 2^i for all i > j at once, and these children share its link.
+    The order of the parents does not matter, so the numbers are sorted and equal paths are returned once. A path takes
+    one latency for its notice, and one for each parent.
     """
     paths: dict[int, tuple[int, ...]] = {0: ()}  # from the root to each worker
     leaf_paths = set()
@@ -352,8 +352,8 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
 def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:
     """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
-    The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, the payload bytes of a segment,
-    or of several segments together if the device receives them at once.
+    The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, or the bytes of several
+    segments that the device receives at once.
 
     >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
     >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
@@ -361,10 +361,10 @@ def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHER
     """
     require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
     messages, message_bytes = gloo_messages(kind, workers, nbytes)
-    sender_segments = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # of the data, and a notice
+    sender_segments = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # the data, and a notice
     return WireBytes(
         payload_bytes=float(gloo_sent_bytes(kind, workers, nbytes)),
-        gloo_bytes=3 * messages * HEADER_BYTES,  # of a message: its header, and a notice each way
+        gloo_bytes=3 * messages * HEADER_BYTES,  # a message has a header, and a notice each way
         # The receiver's notice is one segment more; every second segment of the sender gets an acknowledgement.
         packet_bytes=messages * (sender_segments + 1) * PACKET_HEADER_BYTES,
         acknowledgement_bytes=messages * sender_segments / 2 * PACKET_HEADER_BYTES,

@@ -99,7 +99,7 @@ def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) ->
     ([(1, 1.0), (0, 4.0)], [(0, 1.0), (1, 0.125)])
     """
     levels = list(range(len(sizes)))
-    if kind in ("all_gather", "broadcast"):  # from the outermost level in
+    if kind in ("all_gather", "broadcast"):  # these begin at the outermost level
         levels.reverse()
     for level in levels:
         yield level, nbytes
@@ -133,8 +133,7 @@ def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, .
     """Return the number of units of the level below in a unit of each level, from the innermost level to the outermost.
 
     For m nodes or sites of g workers the sizes are (g, m). The result is None if the network (or topology) has no
-    levels, or if its nodes or sites differ in size. A topology of some workers has the units of the whole network, of
-    which only these workers count.
+    levels, or if its nodes or sites differ in size. In a topology of some workers only these count in units.
     """
     if isinstance(network, MemberTopology):
         return _sizes_of_members(network)
@@ -160,10 +159,11 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     for size in sizes:
         unit_workers *= size
         unit_by_member = topology.members // unit_workers
-        unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))  # in the first member's unit
+        unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))
         if num_members % unit_members:
             return None
-        units = unit_by_member[::unit_members]  # if members fill units evenly and in order
+        units = unit_by_member[::unit_members]
+        # Members must fill the units evenly and in order.
         if np.any(np.diff(units) <= 0) or np.any(np.repeat(units, unit_members) != unit_by_member):
             return None
         member_sizes.append(unit_members // lower_members)
@@ -193,7 +193,7 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
     """Return the workers that exchange at each level of a network, from the innermost level to the outermost.
 
     Args:
-        network: a network of nodes, sites or levels; or a link, which all levels then have.
+        network: a network of nodes, sites or levels, or a link that all levels have.
         workers: number of workers.
         inner: the sizes of the inner levels, if the network is a link.
 
@@ -261,9 +261,8 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
 def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
     """Return the workers among which a group communicates at each level of a network, from the innermost level on.
 
-    Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
-    all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
-    groups, which send at once even if one member of each group sends: a level's ``leader_link`` is its ``link``.
+    Levels that add no members to the group are left out. All groups have the same spacing and send at once. A spacing
+    above 1 interleaves groups: a unit has leaders of several groups, so a level's ``leader_link`` is its ``link``.
 
     Args:
         network: network of nodes, sites or levels.
@@ -283,7 +282,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     unit_workers = lower_members = 1
     for size, level in zip(sizes, peers(network, workers), strict=True):
         unit_workers *= size
-        unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # of the group, in a unit of the level
+        unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))
         is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
         block_fills_units = block % unit_workers == 0 and is_aligned
         blocks_fill_unit = unit_workers % block == 0
@@ -291,7 +290,6 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
             expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if unit_members > lower_members:
-            # Interleaved groups all have a leader in each unit, so that their leaders share links as all workers do.
             leader_link = level.leader_link if spacing == 1 else level.link
             group_levels.append(level._replace(size=unit_members // lower_members, leader_link=leader_link))
         lower_members = unit_members

@@ -200,7 +200,7 @@ def _ring_s(laps: int, workers: IntOrArray, block_bytes: FloatOrArray, link: Lin
 
 
 def ring_end_s(block_bytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return u, the seconds from the end of a ring's last step until the last slice of its last piece has arrived."""
+    """Return u, the seconds from the end of a ring's last step until the last slice has arrived."""
     first_bytes = np.minimum(block_bytes, costs.ring_piece_bytes)
     other_slices_s = (1 - costs.first_slice_part) * first_bytes / link.goodput_bytes_per_s
     return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + other_slices_s)
@@ -444,14 +444,14 @@ def _switch_algorithms_s(
     call_s: FloatOrArray,
     ring_bytes: FloatOrArray,
 ) -> dict[str, FloatOrArray]:
-    """Return the seconds of an all-reduce by NVLink's or the network's switches, which sum tensors, by algorithm.
+    """Return, by algorithm, the seconds of all-reduces in which the switches of NVLink or the network sum tensors.
 
     Args:
         gpu_nodes: the GPUs.
         total_bytes: S, bytes of the tensor.
-        large_part: w, how much the seconds of large tensors count.
+        large_part: w, weight of the seconds that large tensors take besides.
         call_s: seconds of a call.
-        ring_bytes: bytes that each worker of a ring sends, which a node's cards carry in NVLSTree.
+        ring_bytes: bytes that a worker of a ring sends; in NVLSTree a node's cards carry as many.
     """
     gpus, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.costs, gpu_nodes.card_latency_s
     microsecond, is_multi_node = 1e-6 * costs.factor, np.greater(gpu_nodes.nodes, 1)

@@ -52,7 +52,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 class PlacedAlgorithm(NamedTuple):
-    """An algorithm of a collective whose messages follow the workers' places: by an ordered ring, or ``by-places``."""
+    """An algorithm whose messages follow the places of workers: a ring of places, or the all-reduce ``by-places``."""
 
     is_ring: bool
 
@@ -71,7 +71,7 @@ Owners: TypeAlias = Literal["workers", "places", "server"]
 
 
 class DirectAlgorithm(NamedTuple):
-    """An all-reduce whose messages all leave at once, over a connection from each worker to each owner of a part."""
+    """An all-reduce by direct exchange: each worker sends to all owners of parts at once, over separate connections."""
 
     owners: Owners = "workers"
 

@@ -108,7 +108,8 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     """Return the name of the algorithm that carries a collective, which a policy may choose.
 
     Args:
-        name: an algorithm, a policy, or None for the network's default. That of another collective means the first.
+        name: an algorithm, a policy, or None for the network's default. An algorithm of another collective stands for
+            the first of this one.
         kind: one of ``COLLECTIVES``.
         workers: number of workers.
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
@@ -133,13 +134,13 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     all_names: set[str] = set().union(*TABLE.values())
     if name not in all_names:
         raise SpecError("algorithm", name, one_of({*all_names, *POLICIES}, name))
-    return first  # the name is that of another collective's algorithm
+    return first
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the algorithms that policy ``nccl`` may choose on a flat network: a ring, or what stands for it, first.
+    """Return the algorithms that policy ``nccl`` may choose on a flat network: a ring or its substitute, and others.
 
-    For an all-reduce a tree is the second; for `PAT_KINDS` PAT, between nodes of one GPU each. There may be no second.
+    An all-reduce also has a tree. `PAT_KINDS` have PAT between nodes of a single GPU.
     """
     name = "ring" if kind == "all_reduce" else NEAREST_TO_NCCL[kind]
     if nccl_on(network) is not None:
@@ -178,19 +179,16 @@ def algorithm_for(
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
-    """Return an algorithm's name; without one, the policy ``auto``, or None if the network carries a library's costs.
-
-    None means the algorithms of that library.
-    """
+    """Return an algorithm's name; by default ``auto``, or None if the network has a library, whose algorithms then run."""
     if name:
         return name
     return None if knows_library(network) else "auto"
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
-    """Return whether gloo's, NCCL's or hivemind's own algorithms, which know no start rule, carry all collectives.
+    """Return whether a library's own algorithms, which have no start rule of messages, carry all collectives.
 
-    A ``send``, the same message in every library, does not count.
+    A ``send`` does not count, because it is the same message in every library.
     """
     for kind in GLOO:  # all collectives but `send`
         name = algorithm_of(algorithms, kind)
@@ -202,7 +200,7 @@ def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return the algorithm nearest to the one that NCCL would run, which is the fastest by its estimates."""
+    """Return the algorithm nearest to NCCL's choice, which is the fastest by NCCL's estimates."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
@@ -211,7 +209,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
-    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # nodes, where only an all-reduce has a choice
+    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # in nodes only an all-reduce has a choice
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
     return names[0] if is_ring else names[1]
 

@@ -173,7 +173,7 @@ def group_algorithm(
 def link_prices(
     kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
 ) -> CollectivePrices:
-    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link.
+    """Return the prices of a collective on links; half-duplex links need a single number of workers.
 
     ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
     """
@@ -188,7 +188,7 @@ def link_prices(
             if name not in SERVERS:
                 with contextlib.suppress(NoClosedForm):
                     eager_s[name] = collective_s(kind, workers, nbytes, link, name)
-        if not eager_s:  # raises the error of the first algorithm
+        if not eager_s:  # the next call raises the first algorithm's error
             collective_s(kind, workers, nbytes, link)
         seconds_by_name = eager_s
         if rule != "eager":
@@ -203,13 +203,13 @@ def link_prices(
                 algorithm_s = collective_s(kind, workers, nbytes, link, name, rule=rule)
                 seconds = np.where(name_index == index, algorithm_s, seconds)
         return CollectivePrices(seconds, names, name_index)
-    # Any other policy has one algorithm for every number of workers and bytes, so that any of them will do.
+    # Other policies choose an algorithm regardless of workers and bytes.
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
     return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST_INDEX)
 
 
 def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, FloatOrArray]) -> CollectivePrices:
-    """Return the prices of the algorithm with the least eager seconds in each setting, the first of equals.
+    """Return the prices of each setting's fastest algorithm under the eager rule; the first algorithm wins ties.
 
     Args:
         eager_s: seconds of each algorithm under the eager rule, by which policy ``auto`` chooses.
@@ -271,14 +271,14 @@ def _node_prices(
 def _nvlink_prices(
     kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
 ) -> CollectivePrices | None:
-    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or under another policy."""
+    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or if the policy forbids it."""
     is_permitted = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
     nodes = nodes_of(levels) if is_permitted else None
     return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
 
 
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
-    """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else the named one or none."""
+    """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else only the named one."""
     policy = algorithm_of(algorithms, kind)
     if policy == "auto":
         return HIERARCHICAL[kind]
@@ -317,7 +317,7 @@ def _group_price(
         (level,) = levels
         if level.is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:  # which need several levels
+        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:  # these need several levels
             algorithms = "auto"
         link = replace(level.link, gloo=network.gloo, nccl=nccl_on(network))  # the default is the network's library
         return link_prices(kind, np.array(level.size), nbytes, link, algorithms, rule)
@@ -396,10 +396,10 @@ def _timed_price(
     timer: CollectiveTimer,
     group: range | None,
 ) -> CollectivePrices:
-    """Return the price of a setting by ``timer``, for each index of a link whose fields are arrays.
+    """Return the price of a collective by ``timer``, for each link if the link's fields are arrays.
 
-    Policy ``auto`` takes the fastest of `candidates_on`. Under another policy, groups take the named algorithm if it is
-    not hierarchical, or the default.
+    Policy ``auto`` takes the fastest of `candidates_on`. Under another policy a group takes the named algorithm. If
+    there is none, or a hierarchical one, the group takes the default.
     """
     policy = algorithm_of(algorithms, kind)
     arrays = network.arrays if isinstance(network, Link) else {}
@@ -462,7 +462,7 @@ def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[
 
 
 def _network_at_each(network: Network, count: int) -> Iterator[Network]:
-    """Yield the network of each of ``count`` settings, which are along the first axis of a link's arrays.
+    """Yield the network of each of ``count`` settings; a link's arrays have the settings along their first axis.
 
     Settings with equal numbers get the same object.
     """

@@ -52,7 +52,7 @@ from syncline.errors import SpecError, one_of
 
 
 class MeasuredAlgorithm(NamedTuple):
-    """A library's all-reduce whose measured times stand for a formula, see `syncline.costmodel.collectives.nccl`."""
+    """A library's all-reduce with measured times instead of a formula, see `syncline.costmodel.collectives.nccl`."""
 
 
 MEASURED = "measured"
@@ -163,7 +163,7 @@ def nccl_on(network: Network | Topology) -> NcclCosts | None:
 
 
 def knows_library(network: Network | Topology) -> bool:
-    """Return whether a network carries the costs of gloo, NCCL or hivemind, which then runs the default algorithms."""
+    """Return whether a network has software costs of gloo, NCCL or hivemind, whose algorithms are then the default."""
     return network.gloo is not None or nccl_on(network) is not None or hivemind_on(network) is not None
 
 
@@ -227,9 +227,9 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the names of the algorithms of a collective that can run on a network.
 
-    Measured times come first if the link of all workers has some, then NCCL's times if nodes have NVLink inside, then
-    the algorithms for any network. The hierarchical algorithms follow if the network has several nodes of several
-    workers, and algorithms of places and direct exchanges on lines between places.
+    Measured times come first if the workers' common link has any, then NCCL's times if nodes have NVLink inside, then
+    the algorithms for any network. Hierarchical algorithms follow if the network has several nodes of several workers.
+    Algorithms of places and direct exchanges come last, on lines between places.
     """
     algorithm_name(kind)  # raises an error for an unknown collective
     names: list[str] = []

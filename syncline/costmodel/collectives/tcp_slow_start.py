@@ -65,7 +65,7 @@ class Opening(NamedTuple):
     def after_s(self, idle_s: Floats) -> Floats:
         """Return the seconds by which TCP delays each worker's collective after ``idle_s`` seconds without messages."""
         timeouts = np.floor(idle_s / self.timeout_s + TIMEOUT_TOLERANCE).astype(np.int64)
-        seconds_by_timeouts = np.append(0.0, self.seconds)  # no timeout costs nothing
+        seconds_by_timeouts = np.append(0.0, self.seconds)  # 0 s before the first timeout
         return seconds_by_timeouts[np.minimum(timeouts, len(self.seconds))]
 
 
@@ -107,9 +107,9 @@ def collective_opening_s(
 def after_idling(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], name_index: Indices
 ) -> AfterIdling | None:
-    """Return a function from a network's idle seconds to the extra seconds of a collective; None if no window closes.
+    """Return the function from a network's idle seconds to a collective's extra seconds; None if no window closes.
 
-    The arguments are those of `collective_s`; ``name_index`` is the index into ``names`` of each setting's algorithm.
+    The arguments are those of `collective_s`; ``name_index`` has the index of each setting's algorithm in ``names``.
     Networks other than links open no windows.
     """
     if not isinstance(network, Link) or network.tcp is None:
@@ -153,7 +153,7 @@ def collective_opening(
         rate = float(network.bandwidth_bytes_per_s.min())
         round_trip_s = 2 * float(network.latency_s.max())
     name = default_algorithm(kind, network) if algorithm is None else algorithm
-    if name not in ALGORITHMS[kind] and not is_library_algorithm(kind, name):  # of networks that open no windows
+    if not (name in ALGORITHMS[kind] or is_library_algorithm(kind, name)):  # the algorithm is for other networks
         return None
     timeout_s, halvings = float(tcp.timeout_s(round_trip_s)), tcp.halvings(rate, round_trip_s)
     idle_s = timeout_s * np.arange(1, halvings + 1)

@@ -30,7 +30,7 @@ class ModelFamily:
     Args:
         norms: number of norms in a layer.
         biases: parts of a layer that always have biases.
-        bias_fields: parts of a layer that have biases if a config field is true, by the name of the field.
+        bias_fields: name of a config field -> parts of a layer that have biases if the field is true.
         tied: default of ``tie_word_embeddings``, whether the head is the embedding.
         head_width: default of ``head_dim``, the width of a head; None means width / heads.
         fused: whether query, key and value are one matrix, and gate and up another.
@@ -242,7 +242,7 @@ class _Fields:
 
     def count(self, name: str) -> int:
         """Return a config field that is a whole number of at least 0, or 0 if it is absent."""
-        if self.fields.get(name) == 0:
+        if self.fields.get(name) == 0:  # `integer` refuses 0
             return 0
         return self.integer(name) or 0
 

@@ -111,8 +111,8 @@ class ProductRate:
     def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, relative_power: float = 1.0) -> float:
         """Return the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak of their number format.
 
-        With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, power))``, for
-        more than one group times ``s / (s + m_0)`` with s = min(m, n).
+        With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, power))``. If
+        there are several groups, it is multiplied by ``s / (s + m_0)`` with s = min(m, n).
 
         Args:
             m: rows of a result.
@@ -163,14 +163,14 @@ class AttentionRate:
 class DecompositionRate:
     """The seconds of a decomposition of an m x r matrix: ``t + a r + b m r + F / c``.
 
-    Householder reflections treat one column after another, each with several small kernels that wait for each other
-    (a) and read the rest of the matrix (b); the rest are products.
+    Householder reflections process the r columns one after another. Small kernels of a column run one after another
+    and read the remaining matrix. Matrix products take the F FLOPs.
 
     Args:
-        column_s: a.
-        entry_s: b.
-        flops_per_s: c, of the FLOPs F.
-        start_s: t.
+        column_s: a, seconds per column.
+        entry_s: b, seconds per entry of the matrix.
+        flops_per_s: c, rate of the products.
+        start_s: t, seconds to start.
     """
 
     column_s: float

@@ -58,11 +58,11 @@ class ModelShape:
         experts: E; 1 means an MLP without a router.
         experts_per_token: number of experts that process a token.
         expert_hidden: hidden width of an expert; None means f.
-        shared_experts: number of further experts that process every token, as one MLP that is as many times as wide.
+        shared_experts: number of further experts that process every token, as one MLP of their joint width.
         dense_layers: number of first layers that have one MLP of hidden width f in place of experts.
-        key_rank: r of latent attention, where keys and values are computed from r numbers of a token, which pass a
-            norm, and from ``rotary_width`` numbers that all heads share. None means ordinary attention.
-        query_rank: number of a token's numbers from which queries are computed; None means d.
+        key_rank: r of latent attention. Its keys and values are computed from r normalised numbers of a token, and
+            from ``rotary_width`` numbers that all heads share. None means ordinary attention.
+        query_rank: size of the vector from which a token's queries are computed; None means d.
         rotary_width: rotary part of a head's queries and keys, beside ``head_width``.
         value_width: width of a head's values; None means ``head_width``.
     """
@@ -112,7 +112,7 @@ class ModelShape:
         if self.experts_per_token > self.experts:
             raise SpecError("model.experts_per_token", self.experts_per_token, f"at most the {self.experts} experts")
         self._check_parts()
-        # At most 10 of attention, router and shared experts, and 3 of each expert; a rough bound.
+        # A rough bound: attention, router and shared experts have at most 10 tensors, each expert 3.
         tensors_per_layer = 10 + self.norms_per_layer + 3 * self.experts
         if tensors_per_layer > MOST_TENSORS:
             name = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
@@ -156,12 +156,12 @@ class ModelShape:
 
     @property
     def query_width(self) -> int:
-        """Return a c, the number of elements of a token's queries without the rotary part of latent attention."""
+        """Return ``a c``, the number of elements of a token's queries, without the rotary part of latent attention."""
         return self.heads * (self.head_width or self.width // self.heads)
 
     @property
     def key_width(self) -> int:
-        """Return g c, the number of elements of a token's keys; without latent attention its values have as many."""
+        """Return ``g c``, the number of elements of a token's keys (without latent attention also of its values)."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
@@ -227,7 +227,7 @@ class ModelShape:
         return tensors
 
     def _latent_attention(self, rank: int) -> list[TensorShape]:
-        """Return the parameters of multi-head latent attention; keys and values come from ``rank`` numbers of a token.
+        """Return the parameters of multi-head latent attention; ``rank`` numbers per token give keys and values.
 
         Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C.
         """

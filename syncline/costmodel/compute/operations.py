@@ -74,7 +74,7 @@ def product(
 
 
 def memory(nbytes: float, count: float = 1.0) -> Operation:
-    """Return ``count`` kernels that read and write ``nbytes`` each."""
+    """Return ``count`` kernels; each reads and writes ``nbytes`` bytes in total."""
     return Operation("memory", nbytes=nbytes, kernels=count)
 
 

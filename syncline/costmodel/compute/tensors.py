@@ -101,7 +101,7 @@ def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     """Return a list of tensors cut into F runs of about equal size, none empty if there are at least F tensors.
 
-    The run of a tensor is that in which its middle lies, unless a run would then remain empty.
+    The middle of a tensor decides its run, unless a run would remain empty.
 
     Args:
         sizes: number of elements of each tensor, in order.
@@ -118,7 +118,7 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     run, elements_before = -1, 0
     for index, size in enumerate(sizes):
         run_of_middle = min((2 * elements_before + size) * parts // (2 * total_elements), parts - 1)
-        least_run = parts - (len(sizes) - index)  # which leaves a tensor for each later run
+        least_run = parts - (len(sizes) - index)  # so that each later run gets a tensor
         # Do not go back before the last tensor's run, and skip none.
         run = min(max(run_of_middle, least_run, run, 0), run + 1)
         runs[run].append(index)
@@ -140,7 +140,7 @@ class Fragment(NamedTuple):
 
 
 def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> list[Fragment]:
-    """Return a list of tensors cut into F fragments of about equal size, each of ``strides`` runs F runs apart.
+    """Return F fragments of about equal size; each has ``strides`` runs of neighbouring tensors, F runs apart.
 
     Args:
         sizes: number of elements of each tensor, in the order of the forward pass.

@@ -114,7 +114,7 @@ class Software:
 
     @property
     def equivalent_update_bytes(self) -> float:
-        """Return the bytes per parameter that a fused update would pass in the time of the chosen one."""
+        """Return the bytes per parameter that a fused update would read and write in the time of this update."""
         is_fused = self.compiled if self.fused_optimizer is None else self.fused_optimizer
         return UPDATE_BYTES * (1.0 if is_fused else FOREACH_SLOWDOWN)
 
@@ -129,7 +129,7 @@ class Share(NamedTuple):
         expert: e, workers that share the experts.
         precision: number format of products.
         expert_tensor: f, workers that share each matrix of an expert.
-        by_heads: whether the workers of a context have the whole sequence for a part of the heads.
+        by_heads: whether the workers of a context split attention by heads instead of by tokens.
     """
 
     sequences: float
@@ -220,7 +220,7 @@ def _product_passes(
         tokens: tokens of each product.
         share: the worker's share of the micro-batch.
         software: choices of the software.
-        groups: number of equal matrices that a grouped product multiplies, those of experts.
+        groups: number of equal matrices (of experts) in a grouped product.
         sharers: workers that share the matrix; None means t.
     """
     outputs, inputs = _shard_sides(tensor, share.tensor if sharers is None else sharers)
@@ -235,8 +235,8 @@ def _product_passes(
         forward += adapters.forward
         backward += adapters.backward
     if share.precision in EIGHT_BITS:
-        # A cast reads w bytes and writes copies of 1 byte: of a weight with its transpose, of the input and the
-        # output's gradient with theirs if the weight has a gradient.
+        # A cast reads w bytes and writes 1 byte for each copy. A weight has a second, transposed copy. So have the
+        # input and the output's gradient if the weight has a gradient.
         copies = 2 if software.adapters is None else 1
         weight_bytes = (w + 2) * groups * outputs * inputs
         forward.append(memory((w + copies) * groups * tokens * inputs + weight_bytes))
@@ -245,10 +245,7 @@ def _product_passes(
 
 
 def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, share: Share, groups: float) -> Passes:
-    """Return the products of the two adapters beside each of ``groups`` matrices.
-
-    Their output is added to that of the matrix, and their input's gradient to that of the matrix.
-    """
+    """Return the products of the two adapters beside each of ``groups`` matrices, and the sums with the matrix's."""
     precision, w = _format_outside_products(share), bytes_per_number(share.precision)
     passes = Passes([], [])
     for rows, columns in ((rank, inputs), (outputs, rank)):
@@ -275,9 +272,9 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
     for tensor in model.layer:
         if tensor.is_matrix and tensor.name.startswith("expert_0."):  # all experts are alike
             passes.add(_product_passes(tensor, tokens_per_expert, share, software, experts, sharers))
-    received_bytes = 2 * w * tokens_per_expert * experts * model.width  # received tokens, read and written
+    received_bytes = 2 * w * tokens_per_expert * experts * model.width  # a move reads and writes every token
     is_exchanged = share.expert > 1
-    # Without an all-to-all the worker's own tokens are those that it receives: sorted by expert, and added up again.
+    # Without an all-to-all the worker sorts its own tokens by expert, and adds the results up.
     moves = 0 if is_exchanged else 2
     if not software.once_per_node:
         if is_exchanged and experts > 1:  # received tokens are sorted, and sorted back
@@ -286,7 +283,7 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
             moves += 2
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
-        if is_exchanged:  # a worker's own tokens sorted by expert, and added up again
+        if is_exchanged:  # the worker sorts its own tokens by expert, and adds the results up
             operations.append(memory(received_bytes / sharers, 2))
         # Each kernel on the scores, such as softmax, passes their bytes three times.
         operations += [memory(received_bytes, moves), memory(3 * score_bytes, score_kernels)]
@@ -372,7 +369,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     w, vocabulary = bytes_per_number(share.precision), model.vocabulary / share.tensor
     width_bytes = w * tokens * model.width
     table_bytes = w * vocabulary * model.width
-    # The embedding copies rows of its table; the norm is split by tokens, and passes the bytes of those of layers.
+    # The embedding copies rows of its table. The workers split the tokens of the last norm.
     passes = Passes([memory(2 * width_bytes), memory(2 * width_bytes / share.tensor)], [])
     if software.adapters is None:  # the embedding has a gradient
         passes.backward.append(memory(width_bytes + 2 * table_bytes, 2))
@@ -380,7 +377,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
     logit_bytes = software.loss_bytes * tokens * vocabulary
-    # Half of the bytes in each pass.
+    # Each pass moves half of the bytes.
     loss = elementwise(logit_bytes / 2, kernels=1 if software.loss_bytes == FUSED_LOSS_BYTES else 3)
     passes.add(Passes([loss], [loss]))
     return passes
@@ -433,8 +430,8 @@ class Work(NamedTuple):
         stages: K, pipeline stages, over which layers and ends are spread evenly.
         parameters: number of parameters on the worker.
         updated: number of parameters that the worker updates.
-        recomputed: numbers of layers over all stages whose forward pass the backward pass runs again: of layers with
-            experts, and of dense ones. A model without experts counts its layers as the first kind.
+        recomputed: numbers of recomputed layers over all stages, with experts and dense. A model without experts
+            counts its layers as the first kind.
         sharded: whether weights are gathered before their use.
         offloaded: numbers of layers of both kinds whose activations move to the host's memory and back.
         offload_s: seconds in which the activations of one layer move to the host, or back.

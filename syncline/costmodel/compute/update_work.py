@@ -200,7 +200,7 @@ def above_adam_s(
     renewal_period: float | None,
     updating: Updating,
 ) -> float:
-    """Return the seconds per step of an update beyond Adam's, which a step's time includes; 0 if about Adam's or less.
+    """Return the seconds per step by which an update takes longer than Adam's; 0 if it takes hardly longer.
 
     Args:
         work: the update.
@@ -274,7 +274,7 @@ def qr(rows: float, columns: float, count: float = 1.0) -> Operation:
 def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     """Return the work of orthogonalising every matrix among the tensors in each step, as Muon and Scion do.
 
-    An iteration is ``X <- a X + (b A + c A^2) X`` with ``A = X X^T`` on the smaller side, of three products. All
+    An iteration, ``X <- a X + (b A + c A^2) X`` with the d x d matrix ``A = X X^T``, has three products. All five
     iterations take ``5 (4 d^2 D + 2 d^3)`` FLOPs with d = min(m, n) and D = max(m, n).
 
     >>> orthogonal_work([TensorShape("w", (2, 2), True)]).flops(None)  # five iterations of three products
@@ -343,7 +343,7 @@ def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
 def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> int:
     """Return the number of elements that basis rotation stores beyond Adam's states for an m x n matrix.
 
-    A basis of a side of length d has d^2 elements; with the source ``2nd`` there is also an average of products.
+    Each rotated side, of length d, has a basis of d^2 elements; with the source ``2nd`` also an average of as many.
 
     Source: Basis Rotation, Appendix H, Table 1.
 

@@ -113,13 +113,10 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     """Return the ranks of groups that stand for all groups of a pattern, ``(groups, members)``; all if units differ.
 
     Groups repeat after each block of B ranks. Messages inside a unit of a level pass only channels of the units below,
-    of U workers each, and these units are equal. So if all groups stay inside units of a level,
-
-        L = lcm(B, U)
-
-    consecutive workers send the same messages at the same times as the next L, over channels that no other worker
-    uses: the groups of the first L workers suffice. A group meets no other group if its messages pass only levels on
-    which every worker has a link of its own. Of such groups whose members lie in the same way in units, one suffices.
+    of U workers each, and these units are equal. If all groups stay inside units of a level, each run of L = lcm(B, U)
+    workers sends the same messages over its own channels, so the groups of the first L workers suffice. A group meets
+    no other group if every worker has its own link on all levels that the group's messages pass. Among such groups, one
+    suffices for each pattern of their members in units.
 
     Args:
         ranks: ranks of the first group, which all groups resemble, see `syncline.costmodel.traffic.call.groups_like`.
@@ -149,7 +146,7 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     meets_others = np.zeros(len(groups), dtype=np.bool_)
     for number, level in enumerate(levels.levels):
         if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
-            # Workers share links of this level, which messages take that leave a unit of the level below.
+            # Messages that leave a unit of the level below share links of this level.
             meets_others |= leaves_unit[:, :, number - 1].any(axis=1)
     # Of the groups that meet no others, the first with each pattern stays.
     patterns = np.packbits(leaves_unit.reshape(len(groups), -1), axis=1)
@@ -252,9 +249,10 @@ def level_bytes(
         return nbytes
     lower_members = 1  # members of the first group in a unit of the level below
     for level, size in enumerate(unit_workers):
-        unit_members = len(range(0, min(size, ranks.stop), ranks.step))  # and in a unit of this level
-        lower_units = unit_members / lower_members  # with members of a group, in a unit of this level
-        units = members / unit_members  # of this level, with members of a group
+        # A group has members in `units` units of this level, and there in `lower_units` units of the level below.
+        unit_members = len(range(0, min(size, ranks.stop), ranks.step))
+        lower_units = unit_members / lower_members
+        units = members / unit_members
         if lower_units > 1:
             # Bytes between the lower units in a unit of this level, over the payload.
             factors = {
@@ -296,7 +294,7 @@ def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[in
 
 
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
-    """Return the bytes that leave all sites together in one collective, if workers of a site first sum by themselves.
+    """Return the bytes that leave all sites together in one collective, if each site first sums among its workers.
 
     The bytes are those of this module's table with k sites and G = P workers, except for `gather`, which takes
     ``n (P - m_1)``, and `all_to_all`, which takes the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
@@ -304,7 +302,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
     Args:
         collective: name of the collective.
         payload_bytes: n, payload bytes of a worker.
-        sizes: m_i, workers of each site, the first with the root of a `gather`; a single site sends nothing.
+        sizes: m_i, workers of each site; the root of a `gather` is in the first site.
 
     >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
     (200.0, 800.0)

@@ -55,8 +55,8 @@ class Layout:
             (Megatron-LM's ``account_for_embedding_in_pipeline_split`` and ``..._loss_...``).
         expert_tensor: f, workers that share each matrix of an expert (Megatron-LM's ``expert_tensor_parallel_size``); a
             divisor of t. None: t.
-        context_by: how the workers of a context get what they miss. ``gathers``: keys and values, for the queries of
-            their part of the sequence. ``all-to-all``: the whole sequence for their part of the heads (Ulysses).
+        context_by: exchange in a context. ``gathers``: each worker gathers all keys and values for its part of the
+            sequence. ``all-to-all``: each worker gets the whole sequence for its part of the heads (Ulysses).
         chunk_layers: number of layers of each of the k v chunks, in the order of the layers; empty for an even split.
 
     >>> Layout(tensor=8, pipeline=4).workers
@@ -213,7 +213,7 @@ class Layout:
         return model
 
     def _check_heads(self, model: ModelShape) -> None:
-        """Raise ``SpecError`` unless the workers that share attention's heads can have as many each."""
+        """Raise ``SpecError`` unless the workers can share attention's heads evenly."""
         for label, heads in (("heads", model.heads), ("heads of keys", model.kv_heads or model.heads)):
             if heads % self.tensor:
                 raise SpecError("layout.tensor", self.tensor, f"a divisor of the {label} of {model.name}, {heads:,}")
@@ -340,12 +340,12 @@ def _there_and_back_s(network: Matrix, nbytes: float) -> NDArray[np.float64]:
 def place_path(network: Matrix, nbytes: float) -> list[int]:
     """Return all places of a matrix in an order with fast lines between neighbours, by greedy insertion.
 
-    Each place is inserted where it lengthens the path least, with the seconds of n bytes both ways as the length.
+    Each place is inserted where it lengthens the path least. The length of a line is the seconds of n bytes both ways.
     """
     length_s = _there_and_back_s(network, nbytes)
     path = [0]
     for place in range(1, len(length_s)):
-        added_lengths_s = []  # by each insertion
+        added_lengths_s = []  # by index of the insertion
         for index in range(len(path) + 1):
             added_s = 0.0
             if index > 0:
@@ -362,11 +362,11 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
     """Return the position on a network of each rank of D replicas of K stages by a placement rule, ``(D K w,)``.
 
-    Rank (r K + k) w + i is worker i of stage k of replica r. Neighbours are a replica's stages, or a stage's replicas.
+    Rank (r K + k) w + i is worker i of stage k of replica r.
 
     Args:
-        rule: ``stages-inside`` or ``replicas-inside``.
-        ordered: positions, neighbours next to each other, ``(N,)``, by `positions_by_place`.
+        rule: ``stages-inside`` makes a replica's stages neighbours, ``replicas-inside`` a stage's replicas.
+        ordered: all positions, neighbours side by side, ``(N,)``, by `positions_by_place`.
         stages: K.
         replicas: D.
         width: w, workers of a stage, which are always neighbours.
@@ -378,7 +378,7 @@ def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width:
     if rule == STAGES_INSIDE:
         return chosen
     by_stage = chosen.reshape(stages, replicas, width)
-    return by_stage.swapaxes(0, 1).ravel()  # by replica, as the ranks
+    return by_stage.swapaxes(0, 1).ravel()  # in the order of the ranks
 
 
 def placed_network(network: Network, rule: str, layout: Layout, workers: int) -> Network:

@@ -230,12 +230,12 @@ POLICIES: tuple[Activations, ...] = ("stored", "selective", "recomputed")
 class ActivationPolicy(NamedTuple):
     """A policy for activations with the numbers of layers that it applies to.
 
-    Numbers of layers are those of each chunk of a stage (of the whole stage without chunks), its first ones.
+    A number n means the first n layers of each chunk of a stage; without chunks, of the stage.
 
     Attributes:
-        kind: policy of the layers; layers that ``recomputed`` leaves out are kept by ``selective``.
+        kind: policy of these layers. If it is ``recomputed``, the other layers have ``selective``.
         recomputed_layers: layers that ``recomputed`` runs again (Megatron-LM's ``recompute_method: block``); None: all.
-        layers_per_checkpoint: consecutive recomputed layers of which only the first one's input is kept
+        layers_per_checkpoint: consecutive recomputed layers that keep only the input of the first
             (``recompute_method: uniform``).
         offloaded_layers: layers whose activations wait in the host's memory for the backward pass.
         modules: modules of each kept layer that run again, of
@@ -461,7 +461,7 @@ def worker_activation_bytes(
     Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
     ``s b h (34 + 5 a s / h) / t``). A stage with j stages behind it has ``min(M, j + 1)`` micro-batches in flight, with
     v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
-    pass; of recomputed layers, all those of one checkpoint are. Of offloaded ones, one computes there, and one moves.
+    pass, or all recomputed layers of a checkpoint. Two offloaded layers are on the device: one computes, one moves.
 
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.
@@ -471,7 +471,7 @@ def worker_activation_bytes(
     """
     micro_sequences = sequences / micro_batches
     is_recomputed = policy.kind == "recomputed"
-    kind_of_stored = "selective" if is_recomputed else policy.kind  # of the layers that recomputation leaves out
+    kind_of_stored = "selective" if is_recomputed else policy.kind  # policy of the other layers
     stored = layer_bytes(model, micro_sequences, kind_of_stored, storage, policy.modules)
     checkpoint_bytes = 0.0  # inputs of all layers, which recomputation starts from
     working_bytes = stored.working

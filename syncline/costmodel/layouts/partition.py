@@ -96,7 +96,7 @@ class StageLayers(NamedTuple):
 
     @property
     def totals(self) -> tuple[int, int]:
-        """Return the number of layers with experts and of dense layers; without experts, of all layers and 0."""
+        """Return the numbers of layers with experts and of dense layers; without experts, all layers and 0."""
         num_layers, num_expert_layers = int(self.counts.sum()), int(self.expert_counts.sum())
         return (num_expert_layers, num_layers - num_expert_layers) if self.has_experts else (num_layers, 0)
 
@@ -106,7 +106,7 @@ def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> Sta
     """Return the layers of each pipeline stage of a layout, or only the first layers of each chunk.
 
     Args:
-        limit: most layers of each chunk, such as those to which a recomputation policy applies.
+        limit: number of first layers of each chunk, such as those to which a recomputation policy applies.
     """
     chunks = []
     first = 0
@@ -121,7 +121,7 @@ def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> Sta
 def stage_flops(
     model: ModelShape, stages: int, chunks: int = 1, blocks_by_stage: Sequence[Sequence[int]] | None = None
 ) -> list[float]:
-    """Return the forward FLOPs per token of each stage, ``(K,)``; they sum to `ModelShape.flops_per_token` / 3.
+    """Return the forward FLOPs per token of each stage, ``(K,)``, in sum a third of `ModelShape.flops_per_token`.
 
     Args:
         stages: K.
@@ -173,7 +173,7 @@ def stage_activation_bytes(
     """
     parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
     layers_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
-    last_bytes = parts.ends - parts.embedding_mask + max(parts.logits, parts.working)  # the first stage has the mask
+    last_bytes = parts.ends - parts.embedding_mask + max(parts.logits, parts.working)  # the mask is on the first stage
     return _with_ends(layers_bytes, first=parts.embedding_mask, last=last_bytes)
 
 
@@ -236,8 +236,8 @@ def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
     if layout.workers > 1:
         model = layout.check(model)
-    # Fields that change no tensor get fixed values, so that more layouts share a cached result: context, data, copies.
-    # The workers that share experts must be among the data-parallel ones.
+    # Context, data and copies change no tensor; with fixed values more layouts share a cached result. Experts are
+    # spread over data-parallel workers, so `data` must be at least `expert`.
     layout_of_tensors = replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers")
     return _largest_stage(model, layout_of_tensors)
 
@@ -279,7 +279,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
                 if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
                     continue  # another worker has this expert
                 add(stage, tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
-    for tensor in outside_blocks:  # the last, as tensors stay in the model's order
+    for tensor in outside_blocks:  # after the blocks, in the model's order
         if tensor.name not in FIRST_STAGE:
             add(stages - 1, tensor)
     if model.tied and stages > 1:  # the last stage needs a copy of the embedding

@@ -211,13 +211,13 @@ def gpipe_ends_s(
 ) -> NDArray[np.float64]:
     """Return the end of the last backward pass of each of K stages of a GPipe pipeline on unequal lines, in seconds.
 
-    The lines between stages are as in `gpipe_s`, but each has its own times. Flushes before an update follow one
-    another: the first stage, which ends last, begins the next flush.
+    The lines between stages are as in `gpipe_s`, but each has its own times. The first stage ends a flush last, and
+    then begins the next flush.
 
     Args:
         forward_s: F_k, forward seconds of each stage, ``(..., K)``; further axes are independent pipelines.
         backward_s: B_k, backward seconds of each stage, ``(..., K)``.
-        messages_s: m of each line, seconds in which a message leaves, ``(..., 2, K - 1)``: to the next stage, and back.
+        messages_s: m, seconds in which a message leaves on each line, ``(..., 2, K - 1)``: forward, then backward.
         latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
         microbatches: M, number of micro-batches of a flush.
         ahead: d, number of messages that travel with the message before them on a busy line.
@@ -252,7 +252,7 @@ def gpipe_ends_s(
                 line = stage if is_forward else stage - 1  # line i joins stages i and i + 1
                 message_s, latency_s = messages[..., direction, line, None], latencies[..., direction, line, None]
                 input_s = _arrivals(output_s, message_s, latency_s, ahead)
-    flush_s = end_s[..., :1]  # of the first stage
+    flush_s = end_s[..., :1]  # the first stage ends last
     return end_s + (flushes - 1) * flush_s
 
 
@@ -304,8 +304,8 @@ def one_f_one_b_s(
 ) -> NDArray[np.float64]:
     """Return the end of the last backward pass of each of K stages in a 1F1B pipeline, in seconds, ``(K, ...)``.
 
-    A task starts when the stage's previous task has ended and its input has arrived, which its neighbour sends in a
-    fixed time without blocking other messages.
+    A task starts when the stage's previous task has ended and the task's input has arrived. A message takes a fixed
+    time and blocks no other message.
 
     Args:
         forward_s: forward seconds of a micro-batch at each stage, ``(K, ...)``; further axes are independent pipelines.
@@ -328,7 +328,7 @@ def one_f_one_b_s(
         require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
     stages = forward.shape[0]
     stage_end_s = np.zeros(forward.shape)
-    task_end_s: dict[_Task, NDArray[Any]] = {}  # of tasks whose output is still to be used
+    task_end_s: dict[_Task, NDArray[Any]] = {}  # a task leaves when its output is used
     for task in _task_order(stages, microbatches):
         start_s = stage_end_s[task.stage]
         source = task.source(stages)

@@ -156,9 +156,9 @@ def _sums(
     at_ends: int = 0,
     layers: Literal["all", "experts", "dense"] = "all",
 ) -> list[ReplicaCall]:
-    """Return the calls of sums over a group: reduce-scatters of the whole, and all-gathers of shards.
+    """Return the reduce-scatters of tensors and the all-gathers of shards that carry the sums over a group.
 
-    Half of the ``per_layer`` sums are in the forward pass, so that a recomputed layer has half as many more.
+    Half of the ``per_layer`` sums are in the forward pass, which a recomputed layer repeats.
     """
     gather = ReplicaCall(
         dimension, "all_gather", ranks, shard_bytes, per_layer, per_recomputed=per_layer // 2, at_ends=at_ends,
@@ -271,7 +271,7 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
     """Return the seconds of a pipeline's step by the schedule 1F1B over k unequal stages.
 
     Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. The slowest loop of
-    1F1B decides the period tau of a micro-batch, over the stages i with k - i < M:
+    1F1B determines tau, the seconds from one micro-batch to the next, over the stages i with k - i < M:
 
         tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
         step = (M - 1) tau + sum s_i + 2 (k - 1) p                                     without chunks
@@ -288,7 +288,7 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
         chunks: v, chunks of a stage.
     """
     stages = len(stage_s)
-    total_s: FloatOrArray = 0.0  # of the stages from this one on, in the end of all
+    total_s: FloatOrArray = 0.0  # of this stage and all stages behind it
     period_s: FloatOrArray = 0.0  # tau
     largest_s: FloatOrArray = 0.0
     for stages_behind, seconds in enumerate(reversed(stage_s)):

@@ -113,9 +113,9 @@ class Layouts:
 
     @property
     def memory_bytes(self) -> NDArray[np.float64]:
-        """Return the bytes on a device of the first stage, with all activations kept and optimizer states split over d.
+        """Return the bytes on a device of the first stage if it keeps all activations and d replicas shard the states.
 
-        ``(4 + 12 / d) N + min(M, K) l s b h (10 + (24 + 5 a s / h) / t)``
+        ``(4 + 12 / d) N + min(M, K) l s b h (10 + (24 + 5 a s / h) / t)`` for N parameters and l layers on the device.
 
         Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), 4.1-4.2.
         """
@@ -153,13 +153,13 @@ class StepConstants:
         matmul_flops: R, FLOP/s of the layers' matrix products.
         memory_bytes_per_s: B, bandwidth of passes over activations and scores, and of the update.
         head_s: head, fixed seconds per micro-batch at the last stage.
-        head_flops: R_head, FLOP/s of the output layer on one device; split over devices it runs at R.
+        head_flops: R_head, FLOP/s of the output layer on one device; an output layer on several devices runs at R.
         step_s: step, fixed seconds per step.
         link_bytes_per_s: B_link, bandwidth between replicas and between stages.
         tensor_call_s: call, latency of a sum between devices that share a layer.
         tensor_bytes_per_s: B_t, bandwidth of the links between devices that share a layer.
         tensor_times: T, measured all-reduces between such devices; None without measurements.
-        tensor_calibrated_bytes: bytes of the largest sum that B_t was fitted to; for larger sums T is used instead.
+        tensor_calibrated_bytes: bytes of the largest sum in the fit of B_t; larger sums take T.
         node: node of the devices; None means that all devices are in one node.
         calibrated_on: ``(folds, fold)``: the constants were fitted to part ``fold`` of the measurements, which were
             divided into ``folds`` parts; None if unknown.
@@ -272,7 +272,7 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
     wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
     rate, node = constants.link_bytes_per_s, constants.node
     if node is not None:
-        num_rings = np.minimum(layouts.tensor, node.devices)  # that share the network cards of a node
+        num_rings = np.minimum(layouts.tensor, node.devices)  # these rings share a node's network cards
         crosses_nodes = layouts.tensor * layouts.data > node.devices
         rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / num_rings), rate)
     return np.asarray(constants.step_s + update_s + wire_bytes / rate)

@@ -172,7 +172,7 @@ class Routed(NetworkTopology):
         # The class is frozen, so that attributes cannot be assigned.
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
-        for route in self.network.routes:  # other routes join them when they are first asked for
+        for route in self.network.routes:  # other routes are found when they are needed
             source, *_, target = route
             self._routes[source, target] = self._steps_along(route)
 
@@ -234,7 +234,7 @@ class Routed(NetworkTopology):
         return [self._steps[source][target] for source, target in itertools.pairwise(nodes)]
 
     def reachable_nodes(self, start: str) -> set[str]:
-        """Return the nodes that messages from a node reach over forwarding nodes."""
+        """Return the nodes that messages from a node reach; the nodes of `Graph.ends` do not forward messages."""
         reachable, unvisited = {start}, [start]
         while unvisited:
             for neighbour in self._steps.get(unvisited.pop(), {}):
@@ -263,7 +263,7 @@ def _least_latency_predecessors(
             continue
         for target, step in steps.get(node, {}).items():
             target_latency, target_hops = latency + step.femtoseconds, hops + 1
-            candidate = (target_latency, target_hops, node)  # of equal routes, that over the first name wins
+            candidate = (target_latency, target_hops, node)  # the first name breaks ties
             if target not in finished and (target not in best or candidate < best[target]):
                 best[target] = candidate
                 heapq.heappush(heap, (target_latency, target_hops, target))

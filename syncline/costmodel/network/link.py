@@ -237,8 +237,8 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
 
 
 def _memory_bytes(value: Topology) -> float:
-    """Return the approximate memory of a topology, or infinity (not cached) for one that grows, such as of a graph."""
-    return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf  # the object, and arrays by worker
+    """Return the approximate memory of a topology; infinity, which prevents caching, if it grows, as of a graph."""
+    return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
 
 
 @bounded_cache(64e6, _memory_bytes)
@@ -301,7 +301,7 @@ def on_channels_of(base: Topology, senders: Ints, receivers: Ints) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class MessageTopology(DerivedTopology):
-    """A topology of messages that pass only some ``channels`` of ``whole``, which are numbers there in rising order."""
+    """A topology with only some channels of ``whole``; ``channels`` has their numbers there, ascending."""
 
     channels: Ints
 

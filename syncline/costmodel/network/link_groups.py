@@ -62,4 +62,4 @@ def outermost_links(network: Network) -> LinkGroup:
     if isinstance(network, MultiLevel):
         link = network.levels[-1].link
         return LinkGroup(link.name, link, frozenset({link}))
-    return link_groups(network)[-1]  # the outer links of two levels and the lines of a matrix come last
+    return link_groups(network)[-1]  # the outer link, or the lines between places

@@ -44,12 +44,13 @@ class Matrix(CostsOfLinks):
 
     Args:
         places: names of the S places.
-        lines: ``(S, S)`` the line from each place (row) to each (column): one way, at the rate at which the place of
-            the row sends. The line from a place to itself joins the place's workers; None is possible for one worker.
+        lines: ``(S, S)`` the one-way line from each place (row) to each (column). The line from a place to itself joins
+            the place's workers; it may be None for a single worker.
         ranks: number of the place of each worker, ``(P,)``, in the order of the ranks.
         per: owner of a line's rate.
-        card: each worker's card, at both ends of every message, which both add the card's latency.
-        uplinks: each place's link to the others, one for all or one per place, also at both ends; None for no limit.
+        card: each worker's network card; a message passes a card at both ends and pays the latency of both.
+        uplinks: link of each place to the others, one for all or one per place; a message passes both ends' uplinks.
+            None: no limit.
         hivemind: costs of hivemind's software, which all-reduces by direct exchange then contain.
         name: display name.
         bounds: errors of predictions on these lines, from the calibration that measured them; None without calibration.
@@ -295,7 +296,7 @@ class MatrixTopology(ByValue, NetworkTopology):
             is_half_duplex = self.network.card is not None and self.network.card.duplex == "half"
             yield first_channel["cards"] + senders
             yield first_channel["cards"] + (0 if is_half_duplex else self.workers) + receivers
-        down_inside = np.full(len(senders), -1)  # the channel down to the receiver, of messages inside a place
+        down_inside = np.full(len(senders), -1)  # only messages inside a place pass this channel
         if per == "connection":
             yield senders * self.workers + receivers
         elif per == "host":
@@ -304,7 +305,7 @@ class MatrixTopology(ByValue, NetworkTopology):
             line = source * self._num_classes + self._line_classes[source, target]
             if per == "pair":
                 line = source * len(self.network.places) + target
-            # Inside a place a message passes its sender's channel up in place of a line.
+            # Inside a place a message passes its sender's channel up instead of a line.
             yield np.where(crosses, line, first_channel["inside"] + senders)
             down_inside = np.where(crosses, -1, first_channel["inside"] + self.workers + receivers)
         if "uplinks" in first_channel:

@@ -25,10 +25,10 @@ class Level:
     """One level of a `MultiLevel` network: units of the level below, and the link that joins them.
 
     Args:
-        units: number of units of the level below (of workers, in the innermost level) in a unit of this level; None:
-            computed from the number of all workers, in at most one level.
+        units: number of units of the level below (of workers, in the innermost level) in a unit of this level. At most
+            one level has None; its number is computed from that of all workers.
         link: link of each unit below to the others; its latency is from unit to unit.
-        rails: number of these links that a unit below has, its network cards or uplinks. Worker l of the n workers of
+        rails: number of these links of each unit below (its network cards or uplinks). Worker l of the n workers of
             the unit uses rail ``l x rails // n``. None: one rail per worker if messages leave by this link directly;
             one per link of the level below if messages pass the level below and ``oversubscription`` is set.
         oversubscription: k; all rails of a unit together carry 1/k of their bandwidths. None: all of their bandwidths.
@@ -158,7 +158,7 @@ class MultiLevel(CostsOfLinks):
     def shares_lower_links(self, level_index: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
         shares = self.levels[level_index].shares_lower_links
-        if shares is None:  # by default a message leaves a node by a card of its own, and passes any other network
+        if shares is None:  # by default a message passes all levels but the inside of a node
             shares = level_index > 0 and self.levels[level_index - 1].link.fabric == "network"
         return shares
 
@@ -286,7 +286,7 @@ class MultiLevel(CostsOfLinks):
 
 
 class LevelChannels(NamedTuple):
-    """The channels of a level from ``begin`` to before ``end``; all rails of a unit share a channel of a pool."""
+    """The channels of a level from ``begin`` to before ``end``; in a pool all rails of a unit share one channel."""
 
     begin: int
     end: int
@@ -354,7 +354,7 @@ class LevelTopology(ByValue, NetworkTopology):
         return channels_by_level
 
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
-        """Return the unit (or switch) whose rails of a level each worker uses, and the worker's index in this unit."""
+        """Return the unit (or switch) that has each worker's rail in a level, and the worker's index there."""
         shape = self.shape
         if level_index == 0:
             return workers, np.zeros_like(workers)
@@ -374,10 +374,10 @@ class LevelTopology(ByValue, NetworkTopology):
         return workers % node_workers * self.shape.rails[1] // node_workers
 
     def level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
-        """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
+        """Return the channels of workers in a level: each worker's rail, and its unit's pool if the level has pools."""
         rails = self.shape.rails[level_index]
         owner, rank_at_owner = self._rail_owner(level_index, workers)
-        # The channels down follow those up of all owners; on a half-duplex link the channels up stand for both.
+        # Channels down follow all channels up; on a half-duplex link a channel up serves both directions.
         if down and self.network.levels[level_index].link.duplex != "half":
             owner = owner + self._num_rail_owners(level_index)
         rail = owner * rails + rank_at_owner * rails // self.shape.rail_sharers[level_index]
@@ -433,9 +433,9 @@ class LevelTopology(ByValue, NetworkTopology):
 def _pack_channels(columns: Sequence[Ints]) -> Ints:
     """Return the channels of each message, ``(N, H)``, from columns ``(N,)`` in the order of the path.
 
-    The entries -1 of each row, which are no channels, are moved to its end, and surplus columns are removed.
+    Entries of -1, which are no channels, move to the end of their row, and surplus columns are removed.
     """
-    num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # of each message so far
+    num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # grows with the columns
     packed = np.full((len(num_channels), len(columns)), -1, dtype=np.int64)
     for column in columns:
         messages = np.flatnonzero(column >= 0)

@@ -84,7 +84,7 @@ def places_on(network: Network | Topology, workers: int) -> Places:
 
 
 def places_in_order(workers: int) -> Places:
-    """Return a place for each worker, in the order of the ranks."""
+    """Return places of a single worker each, in the order of the ranks; rank 0 is the server."""
     return Places(tuple((rank,) for rank in range(workers)), server=0)
 
 
@@ -106,7 +106,7 @@ def ring_text(network: Network, workers: int) -> str:
 
 
 def _places(network: Topology) -> Places:
-    """Return the places of a topology's workers; the first worker of a place stands for the place's lines."""
+    """Return the places of a topology's workers; a place has the lines of its first worker."""
     place_by_worker = place_of(network, network.workers)
     if place_by_worker is None or network.workers < 2:
         return places_in_order(network.workers)
@@ -150,7 +150,7 @@ MOST_SWAPS = 2000
 
 
 def ring_order(rates: Floats, delays_s: Floats) -> Ints:
-    """Return places in the order of a ring whose narrowest line is as wide as possible, from the first place on.
+    """Return the places in the order of a ring whose narrowest line is as wide as possible, from place 0.
 
     Args:
         rates: ``(S, S)`` bytes per second of the line from each place (row) to each (column); the diagonal is unused.
@@ -251,11 +251,11 @@ def _order_of(successor: Ints) -> Ints:
 def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
     """Return the ring whose slowest line is as fast as bisection can make it, as the order of the places.
 
-    The bisection is over the rates of lines: `_ring_over` looks for a ring that uses only lines of at least a rate.
+    For each tried rate, `_ring_over` looks for a ring of lines that are at least as fast.
     """
     is_line = ~np.eye(len(rates), dtype=bool)
     thresholds = np.unique(rates[is_line])
-    ring: Ints = np.arange(len(rates))  # unless a better one is found
+    ring: Ints = np.arange(len(rates))  # the fallback
     low, high = 0, len(thresholds) - 1
     while low <= high:
         middle = (low + high) // 2
@@ -268,10 +268,10 @@ def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
 
 
 def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
-    """Return a ring of little delay over permitted lines, or None if none was found; it need not be the shortest.
+    """Return a ring of little, not always least delay over permitted lines, or None if none was found.
 
-    Each place first gets a successor (a matching), which may make several rings. Rings are then joined two at a time by
-    the exchange of two successors that adds the least delay.
+    A matching gives each place a successor, which may make several rings. Then two places of different rings exchange
+    their successors, which joins the rings with the least added delay, until a single ring remains.
     """
     choices = []  # the permitted successors of each place, by rising delay
     for is_permitted, place_delays_s in zip(permitted, delays_s, strict=True):
@@ -287,7 +287,7 @@ def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
         to_other_successor_s = cost_s[:, successor]  # from each place (row) to the successor of each other (column)
         to_own_successor_s = cost_s[places, successor]
         change_s = to_other_successor_s + to_other_successor_s.T - to_own_successor_s[:, None] - to_own_successor_s
-        change_s = np.where(ring_number[:, None] == ring_number, np.inf, change_s)  # only an exchange of rings joins
+        change_s = np.where(ring_number[:, None] == ring_number, np.inf, change_s)
         first, second = divmod(int(change_s.argmin()), len(places))
         if not np.isfinite(change_s[first, second]):
             return None
@@ -297,11 +297,11 @@ def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
 
 
 def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
-    """Return a successor of each place among the place's choices, all different, or None if there is no matching.
+    """Return different successors for all places, each among the place's choices, or None if there is no matching.
 
-    A place takes its first free choice, else one whose present predecessor finds another successor (augmenting paths).
+    A place takes its first free choice. If none is free, the predecessor of a choice takes another (augmenting paths).
     """
-    predecessor: dict[int, int] = {}  # of each place that is somebody's successor already
+    predecessor: dict[int, int] = {}  # by successor
 
     def give_successor(place: int, visited: set[int]) -> bool:
         """Give the place a successor and return True, or return False if there is none."""

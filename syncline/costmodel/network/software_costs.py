@@ -189,8 +189,8 @@ class NcclCosts:
         channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
         slices: S, number of slices in a ring's piece; at least 1. With one slice, a worker forwards whole pieces.
         call_s: seconds of each call on top of its messages.
-        ring_latencies: number of times the link's latency that a call of a ring takes on top of its messages, because
-            workers start together and TCP's windows open.
+        ring_latencies: number of link latencies that a ring's call takes on top of its messages, while workers
+            synchronise and TCP's windows open.
         chain_latencies: the same for every other algorithm.
         stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
             1; None: ``1 / S``. The first slice of a piece has this part.
@@ -388,7 +388,7 @@ class HivemindCosts:
 
     Args:
         call_s: seconds of each averaging, for the group to form and the parts to be prepared.
-        peer_s: seconds for each further peer, of which P workers have P - 2.
+        peer_s: seconds for each worker beyond two.
         byte_s: seconds for each byte of a part; positive.
 
     Source: GitHub cirquit/hivemind-multi-cloud 654cc02 (A. Erben, R. Mayer, H.-A. Jacobsen, PVLDB 17, 2024), MIT.

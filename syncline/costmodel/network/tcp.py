@@ -14,10 +14,9 @@ SEGMENT_BYTES = 1460
 
 
 def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
-    """Return the fraction of a busy link's bandwidth that arrives for the first time if lost packets are sent again.
+    """Return the fraction of a busy link's bandwidth that carries new data if lost packets are sent again.
 
-    It is ``1 - p``, because each packet is sent ``1 / (1 - p)`` times on average; p (``loss``), from 0 to below 1, is
-    the probability that a packet is lost.
+    It is ``1 - p`` with the loss probability p, because each packet is sent ``1 / (1 - p)`` times on average.
     This holds for protocols that repeat single packets and do not slow down for losses: RDMA with selective repeat, TCP
     with a congestion control like BBR.
     """
@@ -84,14 +83,13 @@ class Tcp:
 
         rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
 
-    and after idling their windows begin small and double every round trip until they hold ``rate r``. A window that has
-    grown to ``2 rate r`` is halved for each retransmission timeout, ``r + 0.2 s``, in which a connection sends nothing,
-    down to 10 segments.
+    and after idling their windows begin small and double every round trip until they hold ``rate r``. Windows grow to
+    ``2 rate r``. Each retransmission timeout of ``r + 0.2 s`` without sending halves a window, down to 10 segments.
 
-    Before the line is a queue of Q bytes, of a token bucket or a router. Where the line limits c connections, the
-    windows of all of them must fit into this queue: ``w = Q / (c MSS)`` segments each. TCP loses the part
-    ``3/2 / w^2`` of the segments (Mathis's equation, solved for the loss) and sends this part again, so that the line
-    carries ``R / (1 + 3/2 / w^2)``.
+    A token bucket or a router before the line has a queue of Q bytes. If the line limits c connections, all their
+    windows must fit into this queue: ``w = Q / (c MSS)`` segments each. TCP loses the part ``3/2 / w^2`` of the
+    segments (Mathis's equation, solved for the loss) and sends this part again, so that the line carries
+    ``R / (1 + 3/2 / w^2)``.
 
     Args:
         window_bytes: most bytes that a connection has in flight; positive.
@@ -162,7 +160,7 @@ class Tcp:
     def opening_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray, idle_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the seconds that a transfer takes after ``idle_s`` idle seconds beyond those with open windows.
+        """Return the seconds by which ``idle_s`` idle seconds prolong a transfer, compared with open windows.
 
         Idling for less than a retransmission timeout costs nothing. For the line's arguments see `rate_bytes_per_s`.
 
@@ -181,7 +179,7 @@ class Tcp:
         return np.add(round_trip_s, LEAST_TIMEOUT_S)
 
     def halvings(self, line_bytes_per_s: float, round_trip_s: float) -> int:
-        """Return the number of timeouts after which an idle window has the size of a new connection's."""
+        """Return the number of timeouts after which an idle window is as small as that of a new connection."""
         ratio = GROWTH * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
         return math.ceil(math.log2(ratio)) if self.slow_start and ratio > 1 else 0
 
@@ -199,8 +197,8 @@ class Tcp:
             nbytes: bytes of the transfer.
             rate: bytes per second with open windows.
             round_trip_s: seconds of a round trip.
-            timeouts: number of timeouts that the windows have idled, each of which halves a grown window; infinite:
-                the windows are those of new connections.
+            timeouts: number of timeouts for which the windows were idle; each halves a grown window. Infinity stands
+                for new connections.
         """
         remaining_bytes = np.asarray(nbytes, dtype=np.float64)
         slow_start_s: FloatOrArray = 0.0

@@ -56,7 +56,7 @@ class TwoLevel(CostsOfLinks):
         """Return the number of workers of each node.
 
         Raises:
-            SpecError: more workers than a node has, and no multiple of a node's workers.
+            SpecError: the workers need several nodes and do not fill them.
         """
         if workers <= self.per_node:
             return (workers,)
@@ -228,7 +228,7 @@ class SitesTopology(ByValue, NetworkTopology):
             np.where(crosses, uplink_down, -1),
             np.where(crosses, lan_down, -1),
         )
-        # The local latency is from worker to worker, so it counts once; overheads are those of the sender's side.
+        # The local latency is from worker to worker, so it counts once. Only the sender's links add overheads.
         return Paths(
             np.stack(columns, axis=1),
             np.where(crosses, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
@@ -237,7 +237,7 @@ class SitesTopology(ByValue, NetworkTopology):
 
 
 def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
-    """Return the levels of a network; the level whose number of units follows from the workers has None units.
+    """Return the levels of a network; a level has None units if their number follows from that of the workers.
 
     Raises:
         SpecError: sites of different sizes or uplinks.

@@ -23,7 +23,7 @@ _Z = np.linspace(-12.0, 18.0, 6001)
 
 
 def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOrArray:
-    """Return E, the mean time of the slowest worker over the mean time of each.
+    """Return E, the mean time of the slowest worker over the mean time of a worker.
 
     Args:
         sigma: standard deviation of the logarithm of a step's time; at least 0.
@@ -37,7 +37,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
     """
     if not sigma:
         return 1.0
-    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # s, of the mean of K factors
+    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # of K steps together
     counts = np.asarray(workers)
     factors = [_mean_of_largest(spread, count) for count in counts.ravel().tolist()]
     return np.reshape(factors, counts.shape)[()]

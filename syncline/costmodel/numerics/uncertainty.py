@@ -143,7 +143,7 @@ class Uncertainty:
         high: upper factor, at least 1.
         points: number of residuals that support the factors.
         basis: name of the set of measurements.
-        sources: number of sources of the residuals; 0 if they are of the very machines that are predicted.
+        sources: number of sources of the residuals; 0 if they come from the predicted machines themselves.
         scope: what was measured.
         reasons: why the answer is outside of the scope; empty if it is inside.
     """
@@ -166,7 +166,7 @@ class Uncertainty:
         return (self.high - self.low) / 2
 
     def outside(self, reasons: Sequence[str]) -> Uncertainty:
-        """Return the uncertainty of an answer that is outside of the scope for further reasons."""
+        """Return the uncertainty with further reasons why the answer is outside of the scope."""
         new_reasons = [reason for reason in dict.fromkeys(reasons) if reason not in self.reasons]
         return replace(self, reasons=(*self.reasons, *new_reasons)) if new_reasons else self
 

@@ -179,7 +179,7 @@ class Drift:
     """The error of a fit's loss outside its range of one quantity, per e-fold of the quantity.
 
     Args:
-        exponent: exponent of the correction ``(value / edge of the range)^exponent`` of the loss; 0 without one.
+        exponent: the loss is multiplied by ``(value / edge of the range)^exponent``; 0 without a correction.
         uncertainty: uncertainty of the loss per e-fold.
     """
 
@@ -224,7 +224,7 @@ class LossFit:
 
     @property
     def tokens_per_parameter(self) -> float | None:
-        """Return the fixed ratio of tokens to parameters of a fit's data, or None for a law of both."""
+        """Return the fixed ratio of tokens to parameters of a fit's data, or None if the law has both as variables."""
         return None if isinstance(self.law, AdditiveLaw) else TOKENS_RATIO
 
 

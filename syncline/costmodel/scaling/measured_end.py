@@ -75,8 +75,8 @@ class MeasuredEnd:
     def ratio(self, setting: Setting, exponents: Mapping[str, float]) -> float:
         """Return the smallest ratio of losses that the measurements support: that of the largest measured models.
 
-        Between measured settings the ratio is interpolated, all in logarithms. Above the largest measured number of
-        replicas or period the ratio grows by the law's exponents (never falls); below the smallest it stays constant.
+        Between measured settings the logarithm of the ratio is interpolated over those of the settings. Above the
+        largest setting the ratio grows by the law's exponents and never falls; below the smallest it is constant.
 
         Args:
             setting: number of ``replicas`` and ``period``.
@@ -93,7 +93,7 @@ class MeasuredEnd:
 
 
 def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
-    """Return the end of the curve of the measured ratios of one family and method.
+    """Return the measured ratios of one family and method at the largest models.
 
     >>> end = end_of(measured_ratios("charles-2025", "diloco"))
     >>> [round(end.ratio({"replicas": m, "period": 30.0}, {}), 4) for m in (1.0, 2.0, 4.0, 8.0)]
@@ -113,7 +113,7 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
             tables |= {measured.row.place for measured in largest}
 
     log_periods = np.log(periods)
-    for row in logs:  # settings without measurement are interpolated over periods
+    for row in logs:  # interpolate missing settings over periods
         is_measured = ~np.isnan(row)
         row[~is_measured] = np.interp(log_periods[~is_measured], log_periods[is_measured], row[is_measured])
     family = ratios[0].row.family.partition("-")[0].title()
@@ -182,7 +182,7 @@ class GrownError(NamedTuple):
 
 
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
-    """Return the errors of ratios at all models that are larger than those of a fit, for fits up to each size in turn.
+    """Return the errors of ratios that fits predict for larger models, with a fit up to each size in turn.
 
     Models above ``largest`` parameters are not used. With ``capped`` the measured end limits the predicted gain.
     """
@@ -190,7 +190,7 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
     for family, method in CURVES:
         ratios = measured_ratios(family, method, largest)
         sizes = sorted({measured.row.parameters for measured in ratios})
-        # Each fit is of at least so many sizes, and leaves a larger one to predict.
+        # A fit needs `LEAST_SIZES` sizes, and a larger size to predict.
         for fitted_size in sizes[LEAST_SIZES - 1 : -1]:
             curve = fitted_curve(family, method, largest=fitted_size, capped=capped)
             for row, ratio in ratios:

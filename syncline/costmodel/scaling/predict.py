@@ -209,7 +209,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
         assert isinstance(used_fit.law, PowerLaw)
         exponents = dict(used_fit.law.exponents)
-        for name, drift in used_fit.drifts.items():  # the corrections outside the law's data are powers, too
+        for name, drift in used_fit.drifts.items():  # corrections are powers, like the law
             exponents[name] = exponents.get(name, 0.0) + drift.exponent
         least_loss = ddp_loss * end.ratio(variables, exponents)
         if least_loss > loss:
@@ -246,12 +246,12 @@ class _Shift(NamedTuple):
 def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen_range: SeenRange) -> _Shift:
     """Return a correction of the law's loss, with its errors, for a quantity ``name`` outside the range of the fit.
 
-    The law predicts a loss at that value, too; the correction comes on top.
+    The correction is in addition to what the law predicts at that value.
     """
     factor = seen_range.factor_outside(variables[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
         return _Shift(mean=0.0, low=0.0, high=0.0, basis=TOKENS_BASIS)
-    if isinstance(fit.law, AdditiveLaw):  # the bounds are how differently other laws change from the range's edge on
+    if isinstance(fit.law, AdditiveLaw):  # other laws' changes beyond the range give the bounds
         edge = {**variables, name: variables[name] / factor}
         log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
         log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]

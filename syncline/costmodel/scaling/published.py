@@ -171,7 +171,7 @@ def _size_drift() -> Drift:
 
 
 def _replicas_drift() -> Drift:
-    """Return the error of the loss per e-fold of replicas, from losses of 8 replicas and a law of at most 4."""
+    """Return the error per e-fold of replicas, from losses of 8 replicas and a law fitted to fewer replicas."""
     losses = printed_losses("charles-2025", "diloco")
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
     e_folds = np.log(2)  # from 4 to 8 replicas

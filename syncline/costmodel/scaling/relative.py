@@ -85,9 +85,9 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
 
 
 def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
-    """Return the uncertainty of ratios outside the range of a quantity ``field``, or None if it was not measured.
+    """Return the uncertainty of ratios one e-fold outside the range of a quantity, or None if it was not measured.
 
-    It is that at a distance of an e-fold; with the distance it grows linearly, for parameters with the square root.
+    It grows linearly with the e-folds, for parameters with their square root.
     """
     if field == "parameters":
         return ratio_growth()
@@ -118,13 +118,10 @@ def ratio_within(family: str, method: str) -> Uncertainty:
 
 @cache
 def _tokens_drift() -> Uncertainty:
-    """Return the uncertainty of ratios per e-fold of tokens above 20 per parameter.
-
-    It is that of Streaming DiLoCo with 2 and 4 replicas on several numbers of tokens.
-    """
+    """Return the uncertainty of ratios per e-fold of tokens above 20 per parameter, measured for Streaming DiLoCo."""
     family = "douillard-2025-dolma"
     ddp_losses = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
-    ratios_by_replicas: dict[float, dict[float, float]] = {}  # of each number of replicas by tokens
+    ratios_by_replicas: dict[float, dict[float, float]] = {}  # by replicas, then by tokens
     for row in printed_losses(family, "streaming-diloco", "test"):
         ratios_by_replicas.setdefault(row.replicas, {})[row.tokens] = row.loss / ddp_losses[row.tokens]
     errors = []
@@ -133,7 +130,7 @@ def _tokens_drift() -> Uncertainty:
         for tokens in sorted(ratios):
             if tokens > least_tokens:
                 e_folds = np.log(tokens / least_tokens)
-                # The prediction for more tokens is the ratio at the fewest.
+                # The ratio at the fewest tokens is the prediction.
                 errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / e_folds) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
 
@@ -143,7 +140,7 @@ HALVINGS = 40
 
 
 class LawFactors(NamedTuple):
-    """The factors of tokens that make up for a larger loss: by the laws' mean, and the extremes by single laws."""
+    """Factors of tokens that make up for a larger loss: by the mean of the laws, and the extremes of single laws."""
 
     mean: float
     least: float
@@ -244,10 +241,9 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
 def tokens_for_equal_loss(
     target_loss: float, training: TrainingAtScale, extrapolate: bool = False
 ) -> tuple[LossReached, TokenFactor]:
-    """Return a method's tokens to a target loss, and the token factor by which they are computed.
+    """Return a method's tokens to a target loss, and its token factor.
 
-    The tokens are those of data parallelism to this loss times the method's token factor, so that methods whose fits
-    are of different papers are comparable.
+    The tokens are those of data parallelism times the factor. So methods with fits of different papers are comparable.
 
     Args:
         target_loss: target in nats per token.

@@ -115,7 +115,7 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
 
 
 def groups_like(first_group: range, workers: int) -> list[range]:
-    """Return the ranks of all groups into which a first group, repeated with its spacing, divides P workers.
+    """Return the ranks of all groups of P workers, given the first group; the others have the same spacing.
 
     Args:
         first_group: ranks of the first group: ``range(0, g)`` for blocks of g neighbours; ``range(0, b, s)`` for groups

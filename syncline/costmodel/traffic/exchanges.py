@@ -166,7 +166,7 @@ def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = Non
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
-    """Return all calls of a training of ``steps`` steps, as the ledger of a group's ranks (None: all) records them."""
+    """Return all calls of a training as the ledger of a group's ranks records them; None means all ranks."""
     _check_steps(steps)
     calls: list[Call] = []
     for step in due_steps(exchanges, begin=0, end=steps):

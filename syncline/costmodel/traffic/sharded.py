@@ -163,6 +163,6 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
 def after_micro_batches(buckets: tuple[Bucket, ...], micro_batches: int) -> tuple[Bucket, ...]:
     """Return the buckets of a gradient that is summed over micro-batches and sent in the last one's backward pass.
 
-    The fraction at which a bucket is ready then refers to the computing of all micro-batches.
+    A bucket's ``ready`` becomes a fraction of the computing of all micro-batches.
     """
     return tuple(bucket._replace(ready=1 - (1 - bucket.ready) / micro_batches) for bucket in buckets)

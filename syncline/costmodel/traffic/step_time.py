@@ -171,7 +171,7 @@ class Worker:
 
     def rebase(self) -> None:
         """Shift the clocks so that the worker's time is 0 s."""
-        # An idle time beyond `idle_s` changes nothing, so it is cut: states that act alike then compare equal.
+        # Idle times beyond `idle_s` are equivalent. The cut makes such states equal.
         self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s)
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
@@ -322,7 +322,7 @@ class StepTime:
 
     @property
     def step_time_s(self) -> FloatOrArray:
-        """Return the computing, ``compute + encode + trigger + update``, plus the waiting, ``exposed + inside``."""
+        """Return the seconds of a step: computing, exposed communication, and waiting inside the step."""
         return self.computing_s + self.exposed_communication_s + self.inside_s
 
     @property
@@ -424,7 +424,7 @@ def priced_step(
                     max_idle_s = max(max_idle_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or depends_on_idling:
-        # Only the clocks of a worker tell its waits, and the idle times of the network.
+        # A worker's clocks give its waits and the network's idle times.
         worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_s=max_idle_s, optimizer_s=optimizer_s)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s

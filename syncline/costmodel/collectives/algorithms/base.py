@@ -39,7 +39,7 @@ class RoundTable(Sequence[Round]):
     """Many rounds of few messages as arrays, which builds its `Round` objects at the first access.
 
     Args:
-        first: ``(R + 1,)`` index of the first message of each round, and the number of messages M.
+        first: ``(R + 1,)`` index of the first message of each of R rounds; the last entry is M, the number of messages.
         senders: ``(M,)`` workers.
         receivers: ``(M,)`` workers.
         nbytes: bytes of each message of a round, ``(R,)``.

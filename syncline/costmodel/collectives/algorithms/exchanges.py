@@ -208,7 +208,7 @@ def scatter_gather_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrAr
 
 
 def scatter_gather_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the bytes that a worker sends in a scatter and an all-gather of n bytes, mean over workers."""
+    """Return the mean bytes that a worker sends in a scatter and an all-gather of n bytes."""
     return nbytes / workers * (workers - 1 + scatter_blocks(workers).total / workers)
 
 
@@ -241,7 +241,7 @@ REDUCE_SCATTER_GATHER = replace(
 
 
 def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce by a parameter server that serves one worker at a time, a message in each."""
+    """Return the rounds of an all-reduce by a parameter server; each round is a single message."""
     if workers == 1:
         return ()
     clients = np.arange(1, workers)

@@ -202,9 +202,9 @@ def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
-    """Return how many messages follow one another up a double binary tree: 2 l - 1 + e, and 0 for one worker.
+    """Return the number of sequential messages up a double binary tree of P workers: 2 l - 1 + e; 0 for one worker.
 
-    P is the number of ``workers``, l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
+    Here l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
     """
     is_full_tree = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
     return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + is_full_tree, 0)[()]
