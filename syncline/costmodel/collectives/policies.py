@@ -179,7 +179,7 @@ def algorithm_for(
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
-    """Return an algorithm's name; by default ``auto``, or None if the network has a library, whose algorithms then run."""
+    """Return an algorithm's name; by default ``auto``, or None if the network has a library (`knows_library`)."""
     if name:
         return name
     return None if knows_library(network) else "auto"
