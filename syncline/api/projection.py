@@ -29,11 +29,11 @@ with_training = lazy_function("syncline.planner.projection.training_totals:with_
 
 
 def projection_options(question: Projection, studies_of: str = "") -> tuple[Experiment, projections.Options]:
-    """Return the base spec of a question about projections, and the options of which several specs are made.
+    """Return the base spec of a question about projections, and the options that vary it.
 
     Args:
         question: the question; `project` sets the batch and the period by options, `solve` solves with them.
-        studies_of: a command whose studies' specs are accepted too.
+        studies_of: command whose studies are also accepted as specs; empty for none.
     """
     networks, machines, workers = resolve_cluster_options(
         question.cluster, question.networks, machines=question.hardware, workers=question.workers
@@ -83,7 +83,7 @@ def answer_project(question: Project) -> Result:
 
 
 def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> Sequence[Experiment]:
-    """Return the specs with as many steps as the tokens of a question take, unless the question sets ``steps``."""
+    """Return the specs with the steps that process the question's tokens, unless the question sets ``steps``."""
     if question.tokens is None or any(change.path == "steps" for change in changes_of(question)):
         return specs
     tokens = parse_count(question.tokens, "tokens")

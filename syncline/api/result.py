@@ -75,7 +75,7 @@ class Result:
             record: the object that ``--json`` prints.
             spec: the spec that was run.
             tables: function that returns the tables; they are made when they are first read.
-            figure: function that draws the figure; None: that of the training in the folder, if there is one.
+            figure: function that draws the figure; None: draw the training in the folder, if there is one.
             folder: folder of the result's files; None: the result has none, and `save` writes the record.
             question: function that returns the question as fields, which `save` writes if there is no folder.
             scratch: temporary folder, which is removed once nothing refers to the result.
@@ -229,7 +229,7 @@ class Result:
             SpecError: the name exists already, or the folder cannot be written.
         """
         target = Path(folder)
-        if os.path.lexists(target):  # lexists accepts a name that is too long for a file
+        if os.path.lexists(target):  # true for a broken link, too
             raise SpecError("save", str(target), "a name that does not exist yet")
         if self.folder is None:
             from syncline.runs.folders.folder import RunFolder, environment

@@ -82,7 +82,7 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     methods = [method.name for method in spec.methods]
     with result_place(question, spec.name) as target, watch(methods, spec.steps) as update:
         answer = compare(
-            # Figures are for a folder that stays; a temporary one goes with the result.
+            # A temporary folder gets no figures.
             spec, target.path, exact=target.exact, jobs=question.jobs, figures=target.scratch is None,
             on_progress=question.on_progress or update,
         )  # fmt: skip

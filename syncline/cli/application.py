@@ -259,7 +259,7 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
-    if number in MISNAMED:  # the user's path cannot be that of a file
+    if number in MISNAMED:  # no file can have the user's path
         spec_error = SpecError("path", str(file), f"a valid file name ({error.strerror})")
         return (spec_error if file else error), 2
     if number in UNWRITABLE:

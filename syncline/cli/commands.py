@@ -314,7 +314,7 @@ def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
 
 
 def _shell_type(appearance: Option, annotation: Any) -> Any:
-    """Return the type of an option's value before its reader reads the text; ``annotation`` is the field's type."""
+    """Return the type that typer gives an option's value, for a field with the type ``annotation``."""
     if appearance.repeatable:
         return list[str]
     if appearance.reader:
@@ -352,7 +352,7 @@ def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
 
 
 def _error_with_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
-    """Return an error that names the option, made of an error that names the question's field.
+    """Return an error with the name of the option in place of the question's field.
 
     An error about a field of a spec, which may have the same name as the option, is returned unchanged. An error is
     about the option if the user has set the option, or if a value is missing.

@@ -105,7 +105,7 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
         columns: names of columns of ``--columns``; None for the command's own columns.
 
     Raises:
-        SpecError: there is no such column; the run's own tables are printed before.
+        SpecError: there is no such column. The command's own columns are printed first.
     """
     column_error = None
     try:

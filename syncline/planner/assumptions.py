@@ -82,8 +82,7 @@ def projection_assumptions(
 
     Args:
         specs: the projections.
-        rows: their rows, which have the memory plan of each method and the repairs of failed machines; it is enough
-            to give each combination of the columns `ASSUMPTION_COLUMNS` once.
+        rows: their rows, with memory plans and repairs of failed machines; only `ASSUMPTION_COLUMNS` are used.
         origins: origins of the period and the sequence, of `option_origins`, if options set them.
     """
     origins = origins or {}

@@ -24,7 +24,7 @@ class Factors(NamedTuple):
     """Factors on the seconds of computing and of communication.
 
     Attributes:
-        computing: factor of all settings that are priced, or of each, ``(S,)``.
+        computing: one factor, or one for each of S settings, ``(S,)``.
         communication: factor that broadcasts with the seconds of a call.
     """
 
@@ -36,7 +36,7 @@ AS_PREDICTED = Factors()
 
 
 class StepTimeVariants(NamedTuple):
-    """Step times with computing and communication at their bounds, one at a time; ``(S, n)`` each, or a number."""
+    """Step times with computing or communication at a bound: numbers, or ``(S, n)`` for S settings and n links."""
 
     less_computing: Floats
     more_computing: Floats
@@ -75,7 +75,7 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
     """
     log_square_down, log_square_up = np.zeros_like(value), np.zeros_like(value)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Computing, then communication. A higher cause may lower the value; a ratio below 1 is no deviation.
+        # More computing or communication may also lower the value, such as a share.
         for at_low, at_high in (variants[:2], variants[2:]):
             log_square_down += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
             log_square_up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2

@@ -144,7 +144,7 @@ def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network
 
 
 def _finish_note(rows: list[Record], starts_s: tuple[float, ...]) -> str:
-    """Return a line with the finish times of each algorithm; of many workers only the first, because JSON has all."""
+    """Return a line with the finish times of each algorithm, for the first workers only if there are many."""
     width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
     lines = []
     for row in rows:

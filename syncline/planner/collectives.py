@@ -110,7 +110,7 @@ class CostQuestion:
 
     Args:
         workers: P, the number of workers.
-        nbytes: n, bytes with the meaning that the collective gives them.
+        nbytes: n, the size in bytes as each collective defines it.
         networks: networks that join the workers.
         collectives: names of the collectives.
         starts_s: start of each worker in seconds; None: all start at 0.
@@ -225,7 +225,7 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
 
 
 def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
-    """Return the uncertainties of costs outside the measured range, which no measurement supports."""
+    """Return the uncertainties of costs that lie outside the measured range."""
     workers, nbytes = question.workers, question.nbytes
     return transfers(
         ("communication", communication_uncertainty(network, algorithm, workers, nbytes))
@@ -355,7 +355,7 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
 
         n = (a_1 - a_2) / (b_2 - b_1).
 
-    Parameter servers, which no policy chooses, measured times and algorithms without a closed form are left out.
+    Parameter servers, measured times and algorithms without a closed form are left out.
 
     Args:
         kind: the collective.
@@ -383,7 +383,7 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
         if not meeting_bytes:
             return changes
         next_fastest = min(meeting_bytes, key=lambda name: (meeting_bytes[name], slopes[name]))
-        if meeting_bytes[next_fastest] > 0:  # without latency the rounds cost nothing; one algorithm is always ahead
+        if meeting_bytes[next_fastest] > 0:  # lines of equal latency meet at 0
             changes.append(Crossover(meeting_bytes[next_fastest], below=fastest, above=next_fastest))
         fastest = next_fastest
 
@@ -402,7 +402,7 @@ def costs_figure(question: CostQuestion) -> Figure:
     for network, kind in itertools.product(question.networks, question.collectives):
         seconds = {}
         for algorithm in question.algorithms_of(kind, network):
-            # An algorithm has a closed form for all sizes or for none, so that one byte decides.
+            # An algorithm has a closed form for all sizes or for none.
             if closed_form_s(kind, workers, 1.0, network, algorithm, rule=protocol) is not None:
                 seconds[algorithm] = np.asarray(collective_s(kind, workers, sizes, network, algorithm, rule=protocol))
         points = []

@@ -94,7 +94,7 @@ def model_for_loss(
     method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
 ) -> dict[str, Any]:
     """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
-    any_parameters = 1e9  # `parameters_for_loss` takes others
+    any_parameters = 1e9  # `parameters_for_loss` replaces the number
     training = TrainingAtScale(method, any_parameters, replicas=replicas, period=period)
     reached = parameters_for_loss(target_loss, training, fit, extrapolate)
     return _prediction_row(reached.prediction) | {"parameters_low": reached.low, "parameters_high": reached.high}

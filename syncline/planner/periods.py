@@ -1,4 +1,4 @@
-"""The period at which methods that exchange now and then are compared."""
+"""The period at which methods that do not exchange in every step are compared."""
 
 from __future__ import annotations
 

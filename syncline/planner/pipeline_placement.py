@@ -68,7 +68,7 @@ class PipelineWork:
         flushes: number of flushes before an update.
         forward_s: seconds of a micro-batch's forward at each stage, ``(K,)``.
         backward_s: seconds of a micro-batch's backward at each stage, ``(K,)``.
-        message_bytes: bytes of an activation, and of its gradient back.
+        message_bytes: bytes of an activation, and equally of its gradient.
         gradient_bytes: bytes that the replicas of each stage average, ``(K,)``.
         averaging: name of the collectives that average, see `syncline.costmodel.layouts.pipelines`.
         update_s: seconds of each stage's update, ``(K,)``.
@@ -87,7 +87,7 @@ class PipelineWork:
 
 
 class _Lines(NamedTuple):
-    """Seconds per byte and latencies of messages that are sent at the same time; arrays have the senders' shape."""
+    """Seconds per byte and latency in seconds of each of several simultaneous messages."""
 
     byte_s: Floats
     latency_s: Floats
@@ -109,9 +109,9 @@ class PlacementClock:
 
     @cached_property
     def _paths(self) -> tuple[Ints, Floats]:
-        """Return the channels, ``(N, N, C)``, and the seconds of latency, ``(N, N)``, from each of N positions to each.
+        """Return the channels, ``(N, N, C)``, and latencies in seconds, ``(N, N)``, between all pairs of N positions.
 
-        A route of fewer than C channels ends in the index after the last channel, which stands for none.
+        An index beyond the last channel fills up a route of fewer than C channels.
         """
         count, no_channel = self.topology.workers, len(self.topology.bandwidth_bytes_per_s)
         senders, receivers = np.divmod(np.arange(count * count), count)
@@ -201,7 +201,7 @@ class FoundPlacement(NamedTuple):
     Attributes:
         positions: position of each rank, ``(P,)``.
         seconds: seconds by the clock that the search used.
-        start: name of the start.
+        start: name of the placement from which the search found these positions.
         swaps: number of swaps that were timed, from all starts.
     """
 
@@ -267,7 +267,7 @@ class PlacedPipeline:
 
     Attributes:
         placement: name of the placement: ``given``, a rule, ``by rank`` or ``searched``.
-        ranks: place of each rank, by name on a matrix, else by position; empty if the network has the placement.
+        ranks: the name (on a matrix) or position of each rank's place; empty if none was chosen.
         network: the network or topology of the simulation.
         timeline: timeline of the simulation.
         candidates: makespan of each simulated placement in seconds, by name.
@@ -320,7 +320,7 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
         return {spec.placement: positions_by_rule[spec.placement]}
     starts = {GIVEN: np.arange(ranks)} | positions_by_rule
     position_topology = topology(network, position_count(network, ranks))
-    # Positions at one place of a matrix are alike.
+    # A swap of positions at the same place of a matrix changes nothing.
     classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
     clock = PlacementClock(pipeline_work(spec, schedule), position_topology)
     return starts | {SEARCHED: search_placement(clock, starts, classes).positions}

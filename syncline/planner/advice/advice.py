@@ -108,7 +108,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
     for row in (ranked or unranked)[:REPLAYED]:
         row.update(replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)})
-    main_list = ranked if len(ranked) > 1 else unranked  # a single plan has no other that could become the first
+    main_list = ranked if len(ranked) > 1 else unranked  # a single plan has no rival
     compared_rows = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, compared_rows)
     change_lines = change_sentences(question, compared_rows, thresholds)

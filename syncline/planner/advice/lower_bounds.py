@@ -1,4 +1,4 @@
-"""The least of many values, of which only those are computed that lower bounds do not rule out."""
+"""The least of many values; lower bounds rule out most values before they are computed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
     """Yield the indices of values, the least first; of equal values the first.
 
     Args:
-        narrowings: for each value an iterator of lower bounds, each with False, and at last of the value with True;
-            the value does not count if it never comes. Only the bounds that decide are computed.
+        narrowings: for each value an iterator that yields lower bounds with False and then the value with True. An
+            iterator that ends without a value is left out. Iterators advance only as far as needed.
 
     >>> narrowings = [(1.0, False), (4.0, True)], [(3.0, True)], [(2.0, False), (3.0, True)]
     >>> indices = indices_by_value([iter(bounds) for bounds in narrowings])
@@ -34,7 +34,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
     for index in range(len(narrowings)):
         narrow(index)
     while bounds:
-        # No value is below its bound, so a value that is the least of all bounds is the next.
+        # A value that is at most all other bounds is the least.
         _, is_value, index = heapq.heappop(bounds)
         if is_value:
             yield index

@@ -180,9 +180,9 @@ def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> l
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows with the field ``below_computing``: why a plan takes less time than data parallelism computes.
+    """Return the rows with ``below_computing``: why a plan is faster than the computing of data parallelism alone.
 
-    The comparison is with the data-parallel plan that computes fastest; the field is None for slower plans.
+    The field is None for plans that are not. The data-parallel plan that computes fastest is compared.
     """
     computing_s = []  # of data-parallel plans
     for row in rows:
@@ -286,9 +286,9 @@ def _utilisation_at(projected: PlanRow, step_s: float | None) -> float | None:
 
 
 def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
-    """Return the ratios of bounds to predictions of the tokens: of the token factor, and of data parallelism's tokens.
+    """Return the ratios of bound to prediction for the token factor and for data parallelism's tokens.
 
-    There are none if the question sets the tokens, because no fit gives them.
+    The result is empty if the question sets the tokens.
 
     Args:
         needed: the tokens with their bounds.

@@ -139,7 +139,7 @@ class AdviceQuestion:
 def advice_question(question: Advise) -> AdviceQuestion:
     """Return the inputs of ``syncline advise`` with all defaults filled in, names looked up and units converted.
 
-    The batch is rounded to whole sequences; `default_batch` is its default.
+    The batch is rounded to whole sequences. Its default is `default_batch`.
 
     Raises:
         SpecError: a value is invalid; the error names the field and the accepted values.

@@ -89,7 +89,7 @@ def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit: int | None = None) -> list[PlanRow]:
-    """Return the rows with the ratio of their time to the first row's, its bounds, and whether they tie with the first.
+    """Return the rows with the ratio of their time to the first row's, the ratio's bounds, and whether the two tie.
 
     Args:
         question: the question of advice.
@@ -191,7 +191,7 @@ class PreparedPlan(NamedTuple):
         return math.inf if math.isnan(seconds) else seconds
 
     def narrowing_s(self, network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds on a placed network, and at last the seconds, see `indices_by_value`."""
+        """Yield lower bounds of the seconds on a placed network, then the seconds, for `indices_by_value`."""
         steps = self.tokens / self.question.batch_tokens
         inside_s = self.projection.replica_times(self.method_index, network, cache).step_s
         yield steps * lower_bound_s(inside_s), False
@@ -277,7 +277,7 @@ class LeaderChange(NamedTuple):
 
     Attributes:
         factor: factor on the present value at which the first plan changes; None: it does not change.
-        becomes: index of the plan that is first then.
+        becomes: index of the new first plan.
         looked_to: factor up to which the search went.
     """
 
@@ -383,9 +383,12 @@ def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], facto
 
 
 def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
-    """Return the seconds of a row's plan on the question's workers, ``factor`` times as many as the row's.
+    """Return the seconds of a row's plan on the question's workers; infinite if the plan cannot run on them.
 
-    The seconds are infinite if the plan cannot run there: its layout, batch or memory does not allow it.
+    Args:
+        question: the question, with another number of workers than the row.
+        row: the row.
+        factor: ratio of the two numbers of workers.
     """
     plan: TrainingPlan = row["plan"]
     try:

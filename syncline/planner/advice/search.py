@@ -137,7 +137,7 @@ class QuickEstimate:
         return step_s if is_known else math.inf
 
     def narrowing_s(self) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds of a step, each with False, and at last the seconds with True."""
+        """Yield lower bounds of a step's seconds with False, then the seconds themselves with True."""
         for bound_s in self.lower_bounds_s():
             yield bound_s, math.isinf(bound_s)  # an infinite bound is the value itself: the step is unknown
         yield self.step_s, True
@@ -177,7 +177,7 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     plans = _fastest_parallel(question, layouts.parallel)
     plans += _fastest_with_replicas(question, methods, layouts.by_replicas)
 
-    # Plans that do not fit: the one that needs the least memory, for data parallelism and for each number of replicas.
+    # Of the plans that do not fit, keep the smallest of data parallelism and of each number of replicas.
     unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=attrgetter("memory_bytes"))[:1]
     for estimates in layouts.by_replicas.values():
         smallest = min(estimates, key=attrgetter("memory_bytes"))
@@ -276,7 +276,7 @@ class _ReplicaLayouts:
             if estimate.is_refused:
                 fitting_layouts = [other for other in self.estimates if other.fits]
                 if all(other.setting.estimate(method_index).is_refused for other in fitting_layouts):
-                    break  # no layout can have the method, so that the next fastest ones need not be known
+                    break  # no layout accepts the method
         return None
 
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
@@ -302,7 +302,7 @@ class _ReplicaLayouts:
 def _fastest_with_replicas(
     question: AdviceQuestion, methods: Sequence[MethodBase], by_replicas: Mapping[int, Sequence[QuickEstimate]]
 ) -> list[TrainingPlan]:
-    """Return the fastest plan to equal loss of each method with replicas, in the order in which they fit into layouts.
+    """Return for each method with replicas the plan that reaches equal loss fastest.
 
     Args:
         question: the question of advice.
@@ -320,7 +320,7 @@ def _fastest_with_replicas(
         fitting = choices[best].first_fitting(method_index)
         assert fitting is not None
         _, best_estimate = fitting
-        # Plans are in the order of the first number of replicas, and the first layout, that the method fits into.
+        # Sort the plans by the first number of replicas and the first layout into which the method fits.
         for choice_index, choice in enumerate(choices):
             fitting = choice.first_fitting(method_index)
             if fitting is not None:
@@ -331,15 +331,15 @@ def _fastest_with_replicas(
 
 
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
-    """Return the least memory of a worker without activations: ``16 N / w``, with all states sharded as far as can be.
+    """Return the least memory of a worker without activations: ``16 N / w``, with fully sharded states.
 
-    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (k max(t, f e)) + 12 N / w`` with
-    k stages, t workers per matrix, and experts divided over f e workers.
+    A pipeline shards only the optimizer's states: it needs ``6 N / (k max(t, e)) + 12 N / w`` with k stages, t workers
+    per matrix, and e workers that divide the experts.
 
     Args:
         question: question with the model of N parameters.
         layout: layout of a replica of w workers.
-        method: data parallelism shards over all replicas, so that w is P, if a replica has no copies.
+        method: the method; data parallelism can shard over all workers, then w is their number.
     """
     shards_over_all = method.sends_in_backward and layout.gradient_workers == 1
     nbytes = 16.0 * question.model.parameters / (question.workers if shards_over_all else layout.workers)
@@ -381,6 +381,6 @@ def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -
         "a pipeline": layout.pipeline_group,
     }
     for name, group in groups.items():
-        if group[-1] >= unit_size:  # the last rank is in another unit than the first, which is rank 0
+        if group[-1] >= unit_size:  # the group begins at rank 0 and reaches beyond the first unit
             return name
     return "gradients"

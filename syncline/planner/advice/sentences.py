@@ -374,7 +374,7 @@ def period_words(question: AdviceQuestion) -> str:
 def _saving_sentence(
     question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow], unranked: Sequence[PlanRow]
 ) -> str:
-    """Return the sentence on the time of the first plan against data parallelism, or of the fastest other plan."""
+    """Return the sentence that compares the first plan with data parallelism; if it is that, with another plan."""
     parallel = data_parallel_row([*ranked, *unranked])
     if parallel is None:
         return "No plan of data parallelism is possible, so there is nothing to compare it with."

@@ -115,7 +115,7 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failures is not None:
         (baseline_goodput,) = [row["goodput"] for row in rows if row["method"] == BASELINE]
         rows = [_with_failures(row, baseline_goodput) for row in rows]
-    # The page's period 0 keeps each preset's own; `COMPARED_PERIOD` is that of the command without --period.
+    # Period 0 on the page keeps each preset's period. `COMPARED_PERIOD` is the default of --period.
     period = None if settings.period == COMPARED_PERIOD else settings.period or PRESET
     origins = option_origins(settings.methods, period)
     assumptions = tuple(projection_assumptions([spec], rows, origins))
@@ -160,12 +160,12 @@ def _plan_of(settings: PageSettings) -> ProjectionPlan:
 
 @lru_cache(maxsize=16)
 def _cached_plan(settings: PageSettings) -> ProjectionPlan:
-    """Return the plan of settings that no two lines between sites distinguish."""
+    """Return the plan of settings in which `_plan_of` has replaced the line between sites."""
     return ProjectionPlan([explored_spec(settings).spec])
 
 
 def curves(settings: PageSettings) -> Curves:
-    """Return the times of all methods over the bandwidth; the settings' own bandwidth has no effect.
+    """Return the times of all methods as curves over the bandwidth.
 
     Raises:
         SpecError: settings that do not go together.

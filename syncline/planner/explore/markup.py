@@ -101,7 +101,7 @@ RANKED = {
 
 
 def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, float], tied: bool) -> dict[str, Any]:
-    """Return the texts of a row of the ranking, by the names that the template ``explore.html`` has for its cells.
+    """Return the texts of a row of the ranking, by the names of cells in the template ``explore.html``.
 
     Args:
         row: the row.
@@ -175,7 +175,7 @@ def advice_on(settings: PageSettings) -> Advice:
 
 @lru_cache(maxsize=16)
 def _cached_advice(settings: PageSettings) -> Advice:
-    """Return the advice on settings that only those which advice depends on distinguish."""
+    """Return the advice on settings that `question_settings` returned."""
     return compute_advice(question_of(settings))
 
 

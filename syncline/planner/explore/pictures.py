@@ -137,7 +137,7 @@ def utilisation_picture(
 def _end_labels(
     ends: Sequence[float], current_shares: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
-    """Return the names at the ends of the lines, with a leader each, as SVG elements.
+    """Return the names beside the ends of the lines, and a thin line from each end to its name, as SVG elements.
 
     Args:
         ends: height in pixels of the end of each line.
@@ -387,7 +387,7 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')
         y += 22
     for sentence in lines:
-        for line in textwrap.wrap(sentence, LETTERS * 4 // 3):  # of 12 pixels instead of 16
+        for line in textwrap.wrap(sentence, LETTERS * 4 // 3):  # letters of 12 pixels; `LETTERS` is for 16
             parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
             y += 20
     y -= 20

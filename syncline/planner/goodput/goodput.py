@@ -50,7 +50,7 @@ class KeptState(NamedTuple):
 
 
 def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
-    """Return the size of a checkpoint: the fp32 parameters and method state of every replica that differs.
+    """Return the size of a checkpoint: fp32 parameters and method state, once if all replicas share them.
 
     Args:
         method: synchronisation method between the replicas.
@@ -62,7 +62,7 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     period = min(periods, default=1)
     replica_elements = elements(tensors) + float(method.kept_elements(tensors, replicas))
     all_elements = replicas * replica_elements
-    if period == 1:  # replicas that exchange in every step differ only in their error feedback
+    if period == 1:  # the replicas are equal except in their error feedback
         all_elements = replica_elements + (replicas - 1) * method.error_feedback_elements(tensors, replicas)
     return KeptState(FP32_BYTES * all_elements, FP32_BYTES * replica_elements, period)
 
@@ -85,8 +85,8 @@ def failing_training(
         network: network over which a returning copy fetches its state.
         workers: number of workers.
         replicas: number of replicas.
-        sharding: the states that are sharded. Data parallelism shards over all replicas, so that none can continue
-            alone: they count as one copy.
+        sharding: the states that are sharded. Sharded data parallelism counts as one copy, because each replica has
+            only a part of the states.
         step_s: seconds of a step in which nothing fails.
         steps: number of steps of the training.
     """

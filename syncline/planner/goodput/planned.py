@@ -57,7 +57,7 @@ def restarted_goodput(
     mtbf_s = failures.mtbf_s(workers)
     repair_s = 0.0 if failures.spares else failures.repair_s()
     down_s = max(downtime_s(failures), until_all_work_s(repair_s, mtbf_s))
-    wall_s = expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)  # of a second of work
+    wall_s = expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)  # for a second of work
     return 1 / wall_s
 
 
@@ -83,9 +83,9 @@ def reformed_goodput(
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s = 0.0 if interval_s is None else checkpoints.stop_s
     interval_s = work_s if interval_s is None else interval_s
-    if interval_s is None:  # a training of unknown length without checkpoints: all is lost with all copies
+    if interval_s is None:  # without checkpoints, losing all copies ends a training of unknown length
         return group.useful_share if math.isinf(mtbf_s) else None
-    wall_s = expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)  # of a second of work
+    wall_s = expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)  # for a second of work
     return group.useful_share / wall_s
 
 
@@ -107,7 +107,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
     repair_s, spares = failures.repair_s(), failures.spares
-    if not math.isfinite(training.step_s) or training.step_s <= 0:  # unknown, and a goodput of 1 leaves it so
+    if not math.isfinite(training.step_s) or training.step_s <= 0:  # the training's time stays unknown with goodput 1
         rejoin_s = training.rejoin_s or 0.0
         return Goodput(recovery, interval_s=None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
     checkpoints, work_s = _checkpoint_times(failures, training), training.step_s * training.steps

@@ -157,7 +157,7 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
     """Return a row per number of workers, recovery and checkpoint interval, with means over the seeds."""
     rows = []
     for workers, recovery in itertools.product(question.workers, question.recoveries):
-        # Workers that continue alone write no checkpoints, so that all intervals have one row.
+        # Workers that continue alone write no checkpoints, so the interval has no effect.
         intervals = question.intervals[:1] if recovery == "alone" else question.intervals
         for interval in intervals:
             rows.append(_row(question, question.with_recovery(recovery, interval), workers, recovery))

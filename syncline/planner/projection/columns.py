@@ -17,7 +17,7 @@ class Categorical(NamedTuple):
 
     Attributes:
         codes: index of each row's value in ``values``.
-        values: the different values: texts, or others, possibly with None.
+        values: the different values, of any type.
     """
 
     codes: NDArray[np.integer[Any]]
@@ -99,7 +99,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
-            # One number for each combination, whose digits are the codes of the columns, in different bases.
+            # Number the combinations.
             combination_codes = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column

@@ -96,7 +96,7 @@ class ProjectedGrid:
                 network_grids.append(grid)
             else:
                 setting_grids.append(grid)
-        setting_grids.sort(key=_speed_of_change)
+        setting_grids.sort(key=_nesting_order)
         self.spec = spec
         self.worker_counts: Sequence[int] = ()
         for grid in setting_grids:
@@ -240,8 +240,8 @@ class ProjectedGrid:
         return columns
 
 
-def _speed_of_change(grid: Grid) -> int:
-    """Return a sort key by which fields that are not priced together come first, so that they change slowest."""
+def _nesting_order(grid: Grid) -> int:
+    """Return a sort key that puts fields first, as outer loops, whose values cannot be priced together."""
     first_field = grid.path.split(".")[0]
     return PRICED_TOGETHER.index(first_field) if first_field in PRICED_TOGETHER else -1
 
@@ -254,7 +254,7 @@ def grid_of_question(question: Project, spec: Experiment, options: Options) -> P
     """Return the grid of a question; its options, such as ``--workers``, count as grids of one value or several.
 
     Raises:
-        SpecError: an option that a grid rules out, a spec without these fields, or as `ProjectedGrid`.
+        SpecError: a grid rules out an option, the spec is not a projection, or `ProjectedGrid` refuses the grid.
     """
     for name in NOT_WITH_GRID:
         value = getattr(question, name)

@@ -40,7 +40,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         if names.count(name) > 1:
             raise SpecError(base_grids[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
-    codes_by_variant: list[dict[int, int]] = []  # by the id of a grid: 1 + the index of the variant's value
+    codes_by_variant: list[dict[int, int]] = []  # grid id -> 1 + index of the value; 0 is for methods without the field
     for base in bases:
         applicable_grids = [
             grid
@@ -92,7 +92,7 @@ def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> Met
         for grid, _ in values:
             if error.path == grid.path or error.path.startswith(f"{grid.path}."):
                 raise SpecError(grid.origin, error.value, error.expected) from None
-        last_grid, _ = values[-1]  # no value is wrong by itself: they do not go together
+        last_grid, _ = values[-1]  # the values contradict each other
         option = f"{last_grid.origin} ({error.path.removeprefix('method.')})"
         raise SpecError(option, error.value, error.expected) from None
 
@@ -201,7 +201,7 @@ def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]]
     name = INDEPENDENT_NUMBERS.get(_field_name_in_specs(grid))
     if not isinstance(base, Link) or name is None:
         return None
-    changed_links = [_changed_network(base, grid, value) for value in grid.values]  # they parse units
+    changed_links = [_changed_network(base, grid, value) for value in grid.values]  # this parses units
     return name, [float(getattr(link, name)) for link in changed_links]
 
 

@@ -54,12 +54,12 @@ class PlannedSettings:
         replicas: ``(S,)``: number of replicas.
         tensors: tensors of a worker that have elements.
         counts: number of elements of each of them.
-        shards: the worker's parameters, divided by which other workers hold a copy of them.
+        shards: the worker's parameters, divided by the groups of workers that have copies of them.
         units: units of parameters that are gathered at once.
         budget: memory limit and batch of a worker.
         policies: policies for activations, in the order in which they are tried.
-        computed_s: computing seconds of steps, by what decides them, see `computing_s`.
-        exchanges_inside: exchanges inside a replica, by the options that decide them.
+        computed_s: cache of `computing_s`.
+        exchanges_inside: cache of the exchanges inside a replica, by their options.
 
     Args:
         specs: specs of the settings, which share model and layout.
@@ -177,7 +177,7 @@ class MethodPlan:
         replicas = count // layout.workers
         if replicas == 1:
             return
-        # The share of its parameters that a worker sends to other replicas itself: workers with copies divide them.
+        # The workers that have copies of the same parameters each send a share of them to the other replicas.
         share = sum(shard.elements / len(shard.group) for shard in settings.shards) / settings.worker_tensors.elements
         yield from exchanges_between(self.method, settings.tensors, replicas, layout=layout, share=share)
 
@@ -325,7 +325,7 @@ def _memory_budget(
             return limit_bytes, 1.0, *[0.0 for _ in policies]
         sequences = model_parallel_workers * spec.worker_tokens / model.sequence
         micro_batches = options.micro_batches or 1
-        if layout.pipeline > 1 and options.micro_batches is None:  # those of a pipeline have one sequence
+        if layout.pipeline > 1 and options.micro_batches is None:  # by default a pipeline's micro-batch is one sequence
             micro_batches = max(1, int(sequences))
         batch_bytes = []
         for policy in policies:

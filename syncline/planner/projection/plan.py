@@ -120,7 +120,7 @@ class ProjectionPlan:
             for method_plan in self.method_plans:
                 method_plan.check()
         self._every_step = StepTimeCache(self.spec.steps)
-        self._shared = _SharedPrices(PriceCache())  # of the network that was priced last
+        self._shared = _SharedPrices(PriceCache())
 
     def step(
         self,
@@ -181,7 +181,7 @@ class ProjectionPlan:
                     optimizer_s=optimizer_s,
                 )  # fmt: skip
             return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
-        # The rare exchanges follow those of every step, whose exposed time keeps the worker busy like computing.
+        # The rare exchanges follow the regular ones, whose exposed time counts as busy.
         regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
         busy_s = step_s + regular_step.exposed_communication_s
         rare_step = priced_step(
@@ -217,9 +217,9 @@ class ProjectionPlan:
         return factor_inside * slowest_factor(jitter, selection.select_settings(self.replicas), period)
 
     def _call_pricer(self, traffic: Traffic, selection: PricedSettings) -> Price:
-        """Return a function that prices a collective call in settings with this traffic, each equal call once.
+        """Return a function that prices a collective call in settings with this traffic, and caches the prices.
 
-        Methods of a single setting send some calls alike: they share the function on the network that is priced.
+        In a single setting all methods share the function, because some of their calls are equal.
         """
         is_single_setting = len(self.specs) == 1 and len(selection.settings) == 1
         if not is_single_setting or selection.factors is not AS_PREDICTED:
@@ -230,7 +230,7 @@ class ProjectionPlan:
         return call_pricers[traffic.buckets]
 
     def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
-        """Return the prices on the network of a cache that methods share; those on the last network are forgotten."""
+        """Return the prices that methods share on a cache's network; drop those of the network before."""
         if self._shared.cache is not cache:
             self._shared = _SharedPrices(cache)
         return self._shared
@@ -288,7 +288,7 @@ class ProjectionPlan:
         optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
         regular, rare = _regular_and_rare(traffic.exchanges)
         busy_s = self._busy_s(method_index, traffic, selection)
-        # Regular exchanges beside rare ones are part of the busy seconds.
+        # If there are rare exchanges, the busy seconds include the regular ones.
         return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
 
     def least_busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
@@ -361,7 +361,7 @@ class ProjectionPlan:
         for pattern in patterns:
             for call in pattern.calls:
                 for part in split_call(call, self.spec.overlap, buckets):
-                    if not part.wait_steps:  # a worker waits for others in a later step, perhaps for no time
+                    if not part.wait_steps:  # later steps may hide the others completely
                         kind_and_group, nbytes = (part.collective, part.group), first_value(part.payload_bytes)
                         calls[kind_and_group, nbytes] = part
                         runs_by_size = num_runs.setdefault(kind_and_group, {})
@@ -376,7 +376,6 @@ class ProjectionPlan:
         self, method_index: int, network: Network, cache: PriceCache | None
     ) -> tuple[Traffic, PricedSettings]:
         """Return a method's traffic in the first setting, and this setting alone, on a network without arrays."""
-        # Exactly one traffic of the method is that of the setting.
         traffics = self.method_plans[method_index].traffic
         (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
@@ -400,7 +399,7 @@ class ProjectionPlan:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
         size, settings = selection.select_traffic_rows(call.payload_bytes), selection.settings
         algorithm, rule = self.spec.algorithm_on(selection.network), self.spec.protocol
-        # A call without a group joins one worker of each replica, which the workers of a replica decide.
+        # A call without a group joins one worker of each replica: the group depends on the workers per replica.
         group_key = self.layout.workers if call.group is None else call.group
         key = call.collective, size_key(size), self.workers[settings].tobytes(), group_key, algorithm, rule
         if key not in selection.cache:
@@ -424,7 +423,7 @@ class ProjectionPlan:
         return np.zeros((len(self.specs), num_links), dtype=np.int64)
 
     def evaluators(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
-        """Return how a method's times were computed in each setting: the name of the least exact way among its calls.
+        """Return for each setting the least exact way in which a call of a method was timed.
 
         A setting whose memory plan does not fit has no time.
 
@@ -511,9 +510,9 @@ def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[E
 
 
 def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:
-    """Return groups of settings, by index into the rows, each with the different calls of a traffic, the largest first.
+    """Group the settings that order a traffic's calls equally by size.
 
-    Settings in which the calls have the same order of sizes are one group.
+    Each group has the indices of its settings among the rows, and the different calls, the largest first.
     """
     call_by_size: dict[Any, Call] = {}
     for call in traffic.calls:

@@ -165,7 +165,7 @@ def _price_methods(
         cache = PriceCache()
         group_communication = communication.select(network_indices)
         for method_index in range(len(plan.methods)):
-            cells = np.s_[:, network_indices, method_index]  # of all settings, the group's networks and the method
+            cells = np.s_[:, network_indices, method_index]
             step = plan.step(method_index, network, cache=cache)
             for name in STEP_TIMES:
                 times[name][cells] = by_link(getattr(step, name))

@@ -80,7 +80,7 @@ class PricedSettings(NamedTuple):
 
     @property
     def computing_factor(self) -> Any:
-        """Return the factor on the seconds of computing, with as many axes as the prices if settings differ in it."""
+        """Return the factor on the seconds of computing: a number, or an array that broadcasts with the prices."""
         return _select_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
 
 
@@ -210,7 +210,7 @@ class StepTimeCache:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
             exchanges: exchanges of every step.
-            price_call: function that prices a call, equally for calls with the same `cost_key`.
+            price_call: function that prices a call; calls with equal `cost_key` have equal prices.
             trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
             optimizer_s: seconds of the optimizer's update.
         """

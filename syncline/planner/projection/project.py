@@ -118,7 +118,7 @@ def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
     if workers == 1:  # a single worker needs no network
         return None
     try:
-        # Both raise the error; `sizes`, which not all networks have, takes no memory, whatever the number of workers.
+        # `sizes` needs less memory for many workers, but not all networks have it.
         getattr(network, "sizes", network.among)(workers)
     except SpecError as error:
         return error

@@ -212,7 +212,7 @@ def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
 
 
 def left_out(specs: Sequence[Experiment]) -> list[str]:
-    """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
+    """Return lines that name the methods that some specs omit because they refuse that number of workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     method_by_name = {method.name: method for spec in projections for method in spec.methods}
     refused_counts: dict[str, dict[int, None]] = {}  # each number of workers once, in order

@@ -46,7 +46,7 @@ class MethodRound(NamedTuple):
     Attributes:
         steps: H, the number of steps.
         seconds: duration of the round.
-        spans: spans of one worker, each stream's in order; network spans may begin before the round or end after it.
+        spans: spans of one worker; network spans may begin before the round or end after it.
     """
 
     steps: int

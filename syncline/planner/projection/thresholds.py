@@ -97,11 +97,11 @@ def speedup_ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
 def _speedups_on_links(
     plan: ProjectionPlan, links: Link, settings: Indices, link_index: Indices, methods: Indices, factors: Floats
 ) -> Speedups:
-    """Return a function to the speedups of E methods over the first one, each in a setting and on a link.
+    """Return a function that computes speedups over the first method in E combinations of setting, link and method.
 
     Args:
         plan: plan that prices the methods.
-        links: links, of which all fields except the bandwidth are used; each field is a number or ``(1, n)``.
+        links: n links with fields ``(1, n)`` or numbers; their bandwidths have no effect.
         settings: ``(E,)``, index of the setting of each speedup.
         link_index: ``(E,)``, index of the link.
         methods: ``(E,)``, index of the method, ascending.
@@ -132,7 +132,7 @@ def _speedups_on_links(
 
 
 def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS) -> dict[str, Thresholds]:
-    """Return the highest bandwidth at which a speedup crosses each ratio, and the side on which it reaches the ratio.
+    """Return the highest bandwidth at which a speedup crosses each ratio, and whether it is reached above or below.
 
     Args:
         speedups: speedups of methods in settings on links.
@@ -156,7 +156,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
         reached_at_high = reached[ratio_index, combination, -1][:, None]
         row = np.arange(len(combination))
         target = targets[ratio_index][:, None]
-        # A few rows are priced at the points of two splits at once, because a call costs more than their numbers.
+        # With few rows a call is dearer than its numbers, so price the points of two splits at once.
         splits_at_once = 2 if len(combination) <= FEW_ROWS else 1
         for _ in range(NUM_SPLITS // splits_at_once):
             points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)

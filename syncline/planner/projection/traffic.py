@@ -193,12 +193,12 @@ class ParameterShard(NamedTuple):
 
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
-    """Divide a worker's parameters into those that one group of workers has copies of, and experts of another group."""
+    """Divide a worker's parameters into shards: experts are one of their own if another group has their copies."""
     group, sharers = layout.gradient_group, layout.gradient_workers // layout.copies
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
-    # The workers that share a copy of the other states hold so many copies of an expert; a group has equal parts.
+    # The workers that store a copy of the other states together hold this many copies of an expert.
     copies_of_experts = sharers * layout.tensor // (layout.expert_tensor_workers * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
     other_elements: list[int] = []
@@ -229,7 +229,7 @@ def exchanges_of_worker(
         if options not in inside:
             inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
         return inside[options] + exchanges_between_replicas(count)
-    # No workers of a replica share parameters: all replicas do, for which ``first_group=None`` stands.
+    # Only workers of different replicas share parameters; ``first_group=None`` stands for all replicas.
     replicas = range(count // layout.workers)
     shard = ParameterShard(tuple(counts), replicas, len(replicas))
     return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]

@@ -243,7 +243,7 @@ FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "s
 
 
 def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
-    """Return a training of a spec's model in the form from which fits predict losses."""
+    """Return a training of a spec's model as the input of loss fits."""
     return TrainingAtScale(
         loss_fit_method(method), float(spec.model.parameters), tokens,
         replicas=float(spec.layout.build().replicas(spec.workers)), period=float(getattr(method, "period", 1)),
@@ -254,10 +254,10 @@ def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | Non
 def _losses(
     method: MethodBase, spec: ProjectSpec, options: WholeTraining
 ) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
-    """Return the fields of a training's loss, and the tokens that reach a target loss, with their factor.
+    """Return the fields of a training's loss, and the tokens to a target loss with their ratio to data parallelism's.
 
-    The second item is None without a target loss, or if no fit covers it. The field ``loss_unknown`` is the reason if
-    no fit gives the loss or the tokens.
+    The second item is None without a target loss. If no fit applies, it is also None, and ``loss_unknown`` is the
+    reason.
     """
     training = training_at_scale(method, spec, options.tokens)
     columns: dict[str, Any] = {"tokens": options.tokens} | dict.fromkeys(LOSS_FIELDS)
@@ -291,10 +291,9 @@ LOSS_FIELDS = (
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
-    """Return the mean bytes of a step that leave sites, all sites together, or None if they cannot be counted.
+    """Return the mean bytes of a step that leave all sites together, or None if they cannot be counted.
 
-    Without a layout and sharding, they are the bytes that a worker sends in a step, from the row, times the ratio of
-    the bytes that its collectives send out of all sites to the bytes that it passes to these collectives.
+    Without a layout and sharding they are the row's bytes per worker times the share of payload that leaves sites.
 
     Args:
         method: the method.

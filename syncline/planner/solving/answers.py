@@ -91,10 +91,7 @@ NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation",
 
 
 def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
-    """Return in words what a step without any waiting for the network would reach, if it misses the target; else None.
-
-    The target is the tightest one of the evaluation.
-    """
+    """Return in words what computing alone reaches if it misses the tightest target, else None."""
     row, target = evaluation.row, evaluation.tightest_target
     step_s = row["step_time_s"]
     quantity, limit = evaluation.quantities[target].predicted, targets.specified[target]

@@ -106,7 +106,7 @@ def evaluate_settings(
         methods = (method,) if baseline is None else (baseline, method)
         projected_spec = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
         rows = project_all([projected_spec], thresholds=False)
-        rows = rows[len(methods) - 1 :: len(methods)]  # without the baseline, whose row is before the method's
+        rows = rows[len(methods) - 1 :: len(methods)]  # each baseline's row precedes the method's
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_empty:
             rows = with_training(rows, [method_spec], training).as_plain()
@@ -239,7 +239,7 @@ MAX_ROUNDS = 80
 
 
 class FeasibleSpan(NamedTuple):
-    """A span of values that meet a target, from ``first`` to ``last``; None: to that end of the grid."""
+    """A span of values that meet a target, from ``first`` to ``last``; None stands for that end of the grid."""
 
     first: float | None
     last: float | None

@@ -20,7 +20,7 @@ class LinkPlace:
 
     Args:
         name: name of the level that the link joins; empty for one link to every worker.
-        link: the link; an uplink of sites has the latency from site to site, of which each uplink has half.
+        link: the link; for an uplink, its latency is that from site to site.
         with_link: function that returns the network with another link in this place.
     """
 
@@ -37,7 +37,7 @@ class LinkPlace:
 def link_places(network: Network) -> list[LinkPlace]:
     """Return the links of a network, from the innermost level to the outermost.
 
-    The links of a matrix are its lines by latency, and last all lines between its places together.
+    For a matrix, see `_matrix_places`.
 
     Raises:
         SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
@@ -75,10 +75,9 @@ MAX_LINES = 16
 
 
 def _matrix_places(network: Matrix) -> list[LinkPlace]:
-    """Return the different lines of a matrix, the line of least latency first, then all lines between places together.
+    """Return the different lines of a matrix by latency, and at the end all lines between places as one.
 
-    Equal lines change together. A matrix of many different lines has two places: the lines inside places, and the lines
-    between places.
+    A matrix with many different lines returns only two: all lines inside places, and all lines between places.
     """
     groups = [group for group in link_groups(network) if group.name in (INSIDE, BETWEEN)]
     group_places = [_group_place(network, group) for group in groups]  # the lines between places are the last group

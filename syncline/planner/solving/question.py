@@ -252,8 +252,8 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     """Return the links to choose from.
 
     Args:
-        choices: text, a list of texts or links, or a mapping of names to prices. A text has names with commas between,
-            or ``latency,bandwidth``; ``=`` and a number after a link is the price of a month.
+        choices: text, a list of texts or links, or a mapping of names to prices. A text is ``NAME,NAME,...`` or
+            ``LATENCY,BANDWIDTH``; ``NAME=PRICE`` gives a link's price per month.
 
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.

@@ -159,7 +159,7 @@ def _rough_plans(
 def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
     """Return the approximate bandwidth or latency at which a plan just meets a deadline.
 
-    The value is None if even the fastest network that is tried is too slow, and that of the slowest if this suffices.
+    The value is None if even the fastest network that is tried is too slow.
     """
     fast, slow = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
@@ -222,7 +222,7 @@ def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
 
 
 def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins: Mapping[str, str]) -> list[Assumption]:
-    """Return the assumptions of the answers, without the value that the rows are solved for.
+    """Return the assumptions of the answers, without the value to find.
 
     Args:
         rows: rows of the answers.

@@ -77,7 +77,7 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: 
 
 def _subject(row: Record) -> tuple[Any, ...]:
     """Return the fields that the rows of one table have in common, as a key."""
-    list_or_layout = row.get("list") or row["layout"]  # plans of one list have layouts of their own
+    list_or_layout = row.get("list") or row["layout"]  # a list of plans has several layouts
     network_name = row["network"] if _has_levels(row) else None
     link_or_network = None if row["sought"] in METHOD_VARIABLES else row["of"]
     return row["model"], row["hardware"], list_or_layout, network_name, link_or_network
@@ -104,7 +104,7 @@ def _title(row: Record, question: InverseProblem) -> str:
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[str]:
-    """Return the columns of a table; ``losses`` says whether the loss has one."""
+    """Return the columns of a table, with the loss only if ``losses`` is true."""
     columns = ["method"]
     if "list" in rows[0]:
         columns.append("layout")

@@ -64,8 +64,7 @@ class DecisionVariable:
 
     Args:
         name: name of the variable: bandwidth, latency, period, delay or workers.
-        sense: the value that is the answer, among the values that meet a target: the ``least``, ``most``, ``fewest`` or
-            ``longest``.
+        sense: which value that meets the target is the answer: ``least``, ``most``, ``fewest`` or ``longest``.
         unit: unit of the values.
         owner: name of the link, the method or the network that has the variable, for people.
         grid: values that are tried first, ascending.
@@ -118,7 +117,7 @@ class DecisionVariable:
 
 
 def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
-    """Return the bandwidth of a link as a variable; an upload keeps its proportion."""
+    """Return the bandwidth of a link as a variable; the upload keeps its ratio to the bandwidth."""
     count = round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1
     grid = tuple(np.geomspace(LOWEST, HIGHEST, count).tolist())
 

@@ -116,7 +116,7 @@ def target_note(rows: list[Record]) -> str:
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
-    """Return one table per network, of which the last explains the columns; none without a first step."""
+    """Return one table per network; the last one explains the columns. Return none before the first step ends."""
     if not rows:
         return []
     note = step_columns_note(rows, baseline=spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE

@@ -117,7 +117,7 @@ class Sheet:
 
     @cached_property
     def _natural_widths(self) -> list[int]:
-        """Return the width of each column's longest line; its heading takes two lines if that makes it narrower."""
+        """Return the width of each column's longest line, with the heading in two lines if it has several words."""
         widths = []
         for column, heading in enumerate(self.headings):
             texts = [*_halves(heading), *(row[column] for row in self.cells)]
