@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def load(folder: str | Path) -> Result:
     """Return the result in a run folder, as the commands and `Result.save` write it.
 
-    A sweep's folder gives the result of `sl.sweep`, a replication's folder that of `sl.replicate`, also if it is not
+    A sweep's folder gives the result of `sl.sweep`, a replication's folder the one of `sl.replicate`, also if it is not
     finished.
 
     Reading runs no code: the function unpickles nothing, and it neither imports nor calls anything that the folder

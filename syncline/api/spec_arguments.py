@@ -22,7 +22,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
     Args:
         question: the question; its ``fields`` are texts of ``--set``, or values by path.
         names: the question's fields that replace fields of the spec; a value of None changes nothing.
-        paths: path in the spec of those of these fields whose path is not their name.
+        paths: path in the spec of each field whose path is not its name.
     """
     changes, by_command = [], called_by_command.get()
     # A command has other fields than the function, and its errors name options instead of arguments.
@@ -58,7 +58,7 @@ def spec_of(
         classes: the accepted classes of specs.
         kind: kind of a spec that is made of fields alone; also its name, unless it has one.
         paths: see `changes_of`.
-        studies_of: a command whose studies' specs are accepted too.
+        studies_of: command whose studies are also accepted as specs; empty for none.
         scale: one of the spec's ``scales``.
     """
     base_spec: Any = question.spec  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def Link(latency: str | float, bandwidth: str | float, name: str | None = None) 
         name: name of the network in tables; by default latency and bandwidth.
 
     Returns:
-        A network that every ``networks=`` accepts; its other fields are those of `syncline.costmodel.Link`.
+        A network that every ``networks=`` accepts; for its other fields, see `syncline.costmodel.Link`.
 
     Raises:
         SpecError: a number has an unknown unit, or is out of range.

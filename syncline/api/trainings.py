@@ -48,7 +48,7 @@ TABLES = {
     "pipeline": "syncline.runs.pipeline:pipeline_tables",
     "launch": "syncline.measure.launching.tables:launch_tables",
 }
-"""For each command the function from rows and spec to tables; that of a launch takes the whole answer as rows."""
+"""The function that makes each command's tables from rows and spec; for a launch, from the whole answer and spec."""
 
 
 def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Path | None = None) -> Result:

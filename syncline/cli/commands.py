@@ -181,7 +181,7 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        names = {"auto": None, "gloo": None, "nccl": None}  # a dictionary, so that each is once and in order
+        names = {"auto": None, "gloo": None, "nccl": None}  # an ordered set
         for algorithms_by_collective in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL):
             for algorithms in algorithms_by_collective.values():
                 names |= dict.fromkeys(algorithms)
@@ -208,7 +208,7 @@ COMMANDS = {
     "rm": "results", "same": "results", "report": "results", "trace": "replays", "whatif": "replays",
     "chakra": "replays", "list": "catalogues", "reproduce": "replays", "doctor": "catalogues",
 }  # fmt: skip
-"""The commands in the order of the help, each with the module of ``syncline.cli`` that prints its answer."""
+"""The module of ``syncline.cli`` that prints a command's answer, by command in the order of the help."""
 
 FLAG = " "
 """Placeholder in the help for the value of an option that takes no value."""

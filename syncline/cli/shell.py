@@ -123,7 +123,7 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             labels = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
             warn([f"{row['method']}{labels}: diverged at step {row['diverged_at']}"])
-    if column_error is not None:  # last, so that a wrong name of a column does not hide the results of a long run
+    if column_error is not None:  # raised last: a wrong column must not hide the results of a long run
         raise column_error
 
 

@@ -63,7 +63,7 @@ def option_origins(
     Args:
         methods: methods of the options, as `methods_at_period` takes them; empty: the spec's methods.
         period: period of the options; None: none.
-        sequence: tokens of a sequence of the options; None: those of the model.
+        sequence: tokens of a sequence from the options; None: the model's.
     """
     origins = {} if sequence is None else {"sequence": GIVEN}
     if period is not None:
@@ -198,7 +198,7 @@ def spec_batch(spec: ProjectSpec) -> Assumption:
 
 
 def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str = "") -> Assumption:
-    """Return the tokens of all workers in a step, of which each worker has the same part."""
+    """Return the tokens of all workers in a step; each worker has an equal part."""
     text = f"{batch_tokens:,} tokens in a step, {batch_tokens // workers:,} for each of {workers:,} workers"
     return Assumption("batch", batch_tokens, unit="tokens", text=text, origin=origin, source=source)
 
@@ -236,7 +236,7 @@ UPDATE_TEXTS: dict[UpdateKernels, str] = {
 
 
 def _kernel_assumption(spec: ProjectSpec) -> Assumption:
-    """Return the kernels of which a step of a transformer is made, as an assumption."""
+    """Return the kernels of a transformer's step, as an assumption."""
     machine, software = spec.compute.machine, spec.compute.kernels.build()
     assert machine.kernels is not None
     execution = "compiled" if software.compiled else "eager"

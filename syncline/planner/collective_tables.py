@@ -87,7 +87,7 @@ def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
         if evaluator == "lockstep":
             missing_rows = [row for row in missing_rows if not row["contention"]]
         if missing_rows:
-            row = missing_rows[0]  # the numbers of messages are those of the first
+            row = missing_rows[0]  # gives the numbers of messages
             network, algorithm = network_by_name[row["network"]], row["algorithm"]
             messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
             accepted = most_accepted(evaluator, network, row["collective"], algorithm)

@@ -34,7 +34,7 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
     replica_counts, periods = listed(question.replicas), listed(question.period) or [None]
     settings: list[tuple[str, Any, Any]] = []
     for method in listed(question.method):
-        if method == "ddp-adam":  # its loss does not depend on replicas and periods, so that one row is enough
+        if method == "ddp-adam":  # its loss does not depend on replicas and periods
             settings.append((method, replica_counts[0], None))
         else:
             settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
@@ -115,7 +115,7 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason."""
-    # All rows have the fields of a training whose loss is known, whatever training.
+    # The fields of any training with a known loss, because all rows have the same fields.
     any_training = TrainingAtScale("ddp-adam", parameters=1e9)
     fields = _prediction_row(predicted_loss(any_training))
     published = loss_fits()[fit]

@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 from syncline.methods import MethodBase, method_of, named
 
 COMPARED_PERIOD = 30
-"""Default steps between exchanges for comparisons: those of the fits of losses (Charles et al., 2025)."""
+"""Default steps between exchanges for comparisons, as in the fits of losses (Charles et al., 2025)."""
 
 PRESET = "preset"
 """Text for the period of each method's preset."""

@@ -13,8 +13,8 @@ channels. Then the D replicas of a stage average n bytes, over routes of bandwid
 The averaging of all stages shares channels, but not with the last gradients of the flush, as in the event simulation.
 So the clock ranks placements, and the event simulation of the schedule times the best ones.
 
-The slowest replica decides, so that most swaps of two ranks change nothing. The search therefore minimises a *score*:
-the seconds, plus ``MEAN_WEIGHT`` times the seconds if the mean replica and the mean stage decided.
+Most swaps of two ranks change nothing, because the slowest replica decides the time. The search therefore minimises a
+*score*: the seconds, plus ``MEAN_WEIGHT`` times the seconds if the mean replica and the mean stage decided.
 
 DT-FM's scheduler (B. Yuan et al., "Decentralized Training of Foundation Models in Heterogeneous Environments", NeurIPS
 2022) minimises two levels: the averaging inside balanced groups, and a path over the groups; its steps move machines
@@ -54,7 +54,7 @@ from syncline.sim.program.timeline import Timeline
 from syncline.specs import PipelineSpec
 
 MEAN_WEIGHT = 0.1
-"""Weight of the means in a score, which distinguish placements whose slowest replicas are equal."""
+"""Weight of the means in a score; they distinguish placements with equal slowest replicas."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class PlacementClock:
         channels, latency_s = self._paths
         used_channels = channels[senders, receivers]
         num_placements, num_channels = len(used_channels), len(self._channel_byte_s)
-        # Each placement has its own range of channel numbers, so that one count covers the messages of all.
+        # Each placement has its own range of channel numbers: one count covers the messages of all.
         placements = np.arange(num_placements).reshape(-1, *(1,) * (used_channels.ndim - 1))
         numbered_channels = used_channels + num_channels * placements
         messages_of_channel = np.bincount(numbered_channels.ravel(), minlength=num_channels * num_placements)
@@ -186,7 +186,7 @@ class PlacementClock:
 
 
 BATCH_SWAPS = 64
-"""Number of swaps that are timed at once, of which the search makes the best."""
+"""Number of swaps that the search times at once; it makes the best of them."""
 
 MAX_SWAPS = 40_000
 """Limit on the swaps that are timed from each start; some seconds for 64 ranks."""
@@ -217,8 +217,7 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
     Args:
         clock: the clock of pipelines on a topology of N positions.
         starts: placements by name: the position of each rank, ``(P,)``.
-        classes: class of each position, ``(N,)``; positions of a class, such as those of one place, are alike, so that
-            the search leaves out swaps between them.
+        classes: class of each position, ``(N,)``. Positions of one class are alike, and the search does not swap them.
     """
     scores, placements = [], []
     for name, start in starts.items():

@@ -32,8 +32,8 @@ class Advice:
         loss_unknown: rows by time for the tokens.
         infeasible: rows with the reason, the fastest first.
         ties: indices of the ranked plans that cannot be distinguished from the first.
-        thresholds: values at which the first plan changes, see `first_changes`; of the ranked plans, or of the others
-            if there are fewer than two.
+        thresholds: values at which the first ranked plan changes, see `first_changes`. With fewer than two ranked plans
+            they are of ``loss_unknown``.
         decides: the parts of the times, a line each.
         changes: the changes that would alter the first plan, a line each.
         unknown: the facts that the advice does not know, a line each.

@@ -30,8 +30,8 @@ class TokensNeeded:
             target loss; 1 if they are given.
         base_high: upper bound of data parallelism's tokens, as a factor of the expected number.
         loss: the loss that a fit predicts for these tokens; None: unknown.
-        unknown: the reason why no fit gives the tokens, if so; then ``tokens`` are those of data parallelism.
-        ratio: loss over that of data parallelism, on as many tokens.
+        unknown: the reason why no fit gives the tokens, or None. With a reason, ``tokens`` are data parallelism's.
+        ratio: loss over data parallelism's loss on the same tokens.
         beyond: fields outside the range that the fit has seen.
         basis: basis of the bounds.
         source: fit of the factor, and measurements that limit its gain; empty for data parallelism.

@@ -43,7 +43,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
 
 
 def lower_bound_s(seconds: FloatOrArray) -> float:
-    """Return seconds, less what rounding may add, as a lower bound of those of a step; infinity if unknown (NaN)."""
+    """Return a lower bound of a step's seconds: less, by what rounding may add; infinity if they are unknown (NaN)."""
     least_s = first_value(seconds)
     return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
 

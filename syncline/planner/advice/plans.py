@@ -206,7 +206,7 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
     """Return the assumptions that all plans of an advice have in common.
 
     Args:
-        question: the question, whose own assumptions replace others of their names.
+        question: the question; its own assumptions replace others of the same name.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
     methods = question.methods or candidate_methods(question.periods[:1])  # other periods have the same assumptions

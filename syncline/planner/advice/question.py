@@ -55,15 +55,15 @@ class AdviceQuestion:
         hardware: hardware of each worker.
         workers: P, the number of all workers.
         batch_tokens: tokens of a step of all workers: a multiple of P and of the sequence.
-        tokens: D, the tokens of data parallelism; other methods train on as many as they need for the same loss.
+        tokens: D, the tokens of data parallelism; other methods train to the same loss.
         target_loss: loss to which all methods train, in nats per token, in place of ``tokens``.
         budget: largest cost of a plan, in the currency of the prices.
         deadline_s: longest time of a plan, in seconds.
         prices: prices of machines, electricity and traffic; without them only energy is reported.
         extrapolate: whether to predict losses outside the range that the fits have seen.
         methods: methods between replicas; empty: all of `syncline.planner.advice.plans.candidate_methods`.
-        periods: steps between exchanges that methods without a period of their own try; plans of unknown loss are
-            compared at the first. Empty: those of the methods' presets.
+        periods: steps between exchanges to try; plans of unknown loss are compared at the first period. Empty: each
+            method has its preset's period.
         assumptions: the sequence, the batch and the tokens, with the origin of each.
         defaults: costs of failures that are 0 because the inputs do not set them, a line each.
         failures: failure model of the machines; None: nothing fails.

@@ -181,8 +181,8 @@ class PreparedPlan(NamedTuple):
         """Return the seconds of the training on a network; infinity if they are unknown.
 
         Args:
-            network: network on which the plan's rule places the ranks, or with a cache one whose ranks are placed.
-            cache: prices of calls on this network, to which this call adds.
+            network: network on which the plan's rule places the ranks; with a cache, they are placed already.
+            cache: prices of calls on this network; this call adds its own.
         """
         placed_network = self.plan.on(network, self.question.workers) if cache is None else network
         step = self.projection.step(self.method_index, placed_network, cache=cache)
@@ -407,7 +407,7 @@ def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) ->
 
 
 def _grow_network(network: Network, factor: float) -> Network | None:
-    """Return the network with ``factor`` times as many nodes in each site, or None if that is no whole number.
+    """Multiply the nodes of each site of a network by a factor; return None if the result is no whole number.
 
     A network without sites, or with sites of any size, is unchanged.
     """

@@ -2,8 +2,8 @@
 
 Computing, sums over tensor and context, and pipelines stay in closed form, which tests compare with their own events.
 The calls of every step (gradients inside a replica, data parallelism) are simulated one by one, all groups at once and
-level by level, and combined by the recurrence of buckets. Calls of longer periods are simulated in a run of two cycles,
-of which the second counts.
+level by level, and combined by the recurrence of buckets. Calls of longer periods are simulated in a run of two cycles;
+the second counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     """
     groups, stride, inner_members = [], ranks.step, 1
     for unit_workers in level_sizes:
-        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # those of the group in the first unit
+        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # of the group, in the first unit
         if members > inner_members:
             inner_units = members // inner_members  # the level joins a member of each
             groups.append(range(0, stride * inner_units, stride))
@@ -66,8 +66,7 @@ def calls_by_level(
         ranks: the first group.
         workers: P, the number of workers.
         level_sizes: `capacities` of the network.
-        algorithm: algorithm of the collective; on several levels that of the outermost, as in the hierarchy of that
-            name.
+        algorithm: algorithm of the collective; on several levels, name of the hierarchy that has the outermost one.
     """
     kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
@@ -193,7 +192,7 @@ class SimulatedPlan:
         """Simulate calls among all workers, with ``busy_s`` seconds of computing in a step."""
         from syncline.sim import clock  # only here: most projections simulate nothing
 
-        # Calls are those of single levels already; each of these is a ring.
+        # `_level_calls` has divided each call into rings on single levels.
         return clock(
             calls, busy_s, self.network, self.workers, steps,
             algorithm=None if isinstance(self.network, Link) else "ring", rule=self.spec.protocol, evaluator="events",

@@ -116,8 +116,7 @@ class QuickEstimate:
     def lower_bounds_s(self) -> Iterator[float]:
         """Yield lower bounds of the seconds of a step, the cheapest to compute first; infinity for an unknown step.
 
-        The bounds are the seconds inside a replica; those of some calls; and all seconds of a step without the method's
-        exchanges of rare steps.
+        The bounds are the seconds inside a replica, the seconds of some calls, and the seconds without rare exchanges.
         """
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
         yield lower_bound_s(prepared.replica_times(self.index, network, cache).step_s)
@@ -280,7 +279,7 @@ class _ReplicaLayouts:
         return None
 
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
-        """Yield lower bounds of a method's rank with these replicas, each with False, and at last the rank with True.
+        """Yield lower bounds of a method's rank with these replicas with False, then the rank itself with True.
 
         The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
         into no layout has no rank, only a bound.
@@ -352,8 +351,7 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
 def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
     """Return the fastest data-parallel plan for each kind of traffic between the largest units, such as sites.
 
-    The traffic is that of gradients, of a pipeline, or of finer parallelism; the plan of gradients also comes without
-    overlap.
+    The kinds are gradients, a pipeline and finer parallelism. For gradients, return the plan also without overlap.
     """
     estimates_by_traffic: dict[str, list[QuickEstimate]] = {}
     for estimate in estimates:

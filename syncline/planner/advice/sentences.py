@@ -236,7 +236,7 @@ def _threshold_words(threshold: dict[str, Any], rows: Sequence[PlanRow], links: 
 def _no_change_words(threshold: dict[str, Any], links: str) -> str:
     """Return the sentence on a quantity that does not change the first plan; empty if no other value was tried.
 
-    The arguments are those of `_threshold_words`.
+    For the arguments, see `_threshold_words`.
     """
     quantity, is_above = threshold["what"], threshold["direction"] == "above"
     limit = _quantity_text(quantity, threshold["looked_to"])
@@ -251,7 +251,7 @@ def _no_change_words(threshold: dict[str, Any], links: str) -> str:
 
 
 def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]:
-    """Return a sentence on the times with a larger batch on as many tokens, which has fewer exchanges."""
+    """Return a sentence on the times with a larger batch, and so fewer exchanges, on the same tokens."""
     larger = replace(question, batch_tokens=LARGER_BATCH * question.batch_tokens)
     texts = []
     for row in _first_and_parallel(rows):

@@ -220,7 +220,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
 
 
 def shown_method(ranking: Ranking) -> str:
-    """Return the method whose round is drawn: the requested one if it has a time, else the first but the baseline."""
+    """Return the method whose round to draw: the requested one if it has a time, else the first except the baseline."""
     timed_methods = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
     if ranking.settings.shown in timed_methods:
         return ranking.settings.shown
@@ -350,7 +350,7 @@ def leading_methods(ranking: Ranking, curves: Curves) -> str:
     if len(sizes_of_sites(ranking.settings)) == 1:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
     fitting = {row["method"] for row in ranking.rows if row["fits"] is not False}
-    if len(fitting) in (0, len(ranking.rows)):  # all methods fit, or none, so that their times alone tell them apart
+    if len(fitting) in (0, len(ranking.rows)):  # memory does not distinguish the methods
         return _leaders(curves, set(curves.step_s))
     sentence = _leaders(curves, fitting)
     return f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"

@@ -320,7 +320,7 @@ def bound_socket(port: int) -> socket.socket:
 
 
 def _compute_first_answer(query: str) -> None:
-    """Compute the answer of a query, so that its modules are loaded while a browser opens."""
+    """Compute the answer of a query while a browser opens; this loads the modules."""
     with suppress(SynclineError):
         ranking_of(from_query(query)[0])
 

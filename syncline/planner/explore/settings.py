@@ -248,7 +248,7 @@ BY_NAME = {field.name: field for field in FIELDS}
 
 
 def to_query(settings: PageSettings) -> str:
-    """Return all settings as the query of a link, so that it means the same when defaults have changed."""
+    """Return all settings as the query of a link, including defaults, because defaults may change later."""
     return urlencode({field.name: field.write(getattr(settings, field.name)) for field in FIELDS})
 
 

@@ -108,9 +108,9 @@ def threshold_bounds(
 ) -> tuple[Floats, Floats]:
     """Return the lower and the upper factor of communication relative to computing, ``(E, 1)`` each.
 
-    A bandwidth at which two methods are equally fast depends only on this ratio, because steps scale with both factors
-    together: a factor k on computing acts as a factor 1/k on communication, so that the upper bound of computing
-    belongs to the lower bound of the ratio. The logarithms of both errors, which are independent, add in quadrature.
+    A bandwidth at which two methods are equally fast depends only on this ratio. A factor k on computing acts as 1/k on
+    communication: the upper bound of computing belongs to the lower bound of the ratio. The two errors are independent,
+    and their logarithms add in quadrature.
 
     Args:
         computing: factors of computing, by setting.

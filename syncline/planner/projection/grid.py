@@ -69,7 +69,7 @@ class ProjectedGrid:
 
     Args:
         spec: the projection whose fields change.
-        grids: a field and its values each; ``hardware`` is that of ``compute``, ``sequence`` that of the model.
+        grids: fields with their values; ``hardware`` is a field of ``compute``, ``sequence`` a field of the model.
 
     Raises:
         SpecError: names a grid's field: it does not exist, a value is invalid, or there are too many rows.
@@ -205,7 +205,7 @@ class ProjectedGrid:
                     yield plan_columns(plan, networks, thresholds, extra_columns=extra_columns | self._method_columns)
 
     def _settings(self, at_a_time: int) -> Iterator[tuple[list[ProjectSpec], GridColumns]]:
-        """Yield up to ``at_a_time`` specs together, with a column for each grid whose field has none in projections."""
+        """Yield up to ``at_a_time`` specs together, with the columns of `_grid_columns`."""
         specs: list[ProjectSpec] = []
         value_indices: list[tuple[int, ...]] = []
         for indices in itertools.product(*map(range, self.shape)):
@@ -226,7 +226,7 @@ class ProjectedGrid:
         yield specs, self._grid_columns(value_indices)
 
     def _grid_columns(self, value_indices: Sequence[tuple[int, ...]]) -> GridColumns:
-        """Return the columns of the grids whose fields have none in every projection.
+        """Return a column for each grid over a field that is not a column of projections.
 
         Args:
             value_indices: index of each grid's value, for each setting.

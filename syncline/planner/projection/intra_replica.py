@@ -59,7 +59,7 @@ def computing_s(
         elements: parameters of a worker.
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
-        cache: seconds by what decides them, to which this call adds, for all methods in these settings.
+        cache: computed seconds of all methods in these settings; this call adds its own.
     """
     seconds = []
     for spec, micro_batches, sharding_index, policy, sharers in zip(

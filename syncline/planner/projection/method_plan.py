@@ -107,7 +107,7 @@ class PlannedSettings:
         # The number of workers over which states are sharded.
         sharers = np.full(len(self.specs), 1 / state_share) if layout.gradient_workers > 1 else self.replicas
         if layout.pipeline > 1 and options.micro_batches is None:
-            # A pipeline has micro-batches of one sequence, so that its stages are idle for the least time.
+            # Micro-batches of one sequence keep the stages of a pipeline idle for the least time.
             options = options.model_copy(update={"micro_batches": max(1, int(self.budget.sequences[0]))})
         # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
         # frozen weights are not sharded. Then only the optimizer is, or nothing.
@@ -275,7 +275,7 @@ def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replica
         buffer_bytes: ``(S,)``, bytes that are changed in place.
         traffics: traffic between replicas.
         replicas: ``(S,)``, number of replicas.
-        together: whether all calls of a step are in flight at once, so that their sum counts.
+        together: whether all calls of a step are in flight at once; then the sum of their buffers counts.
     """
     for traffic in traffics:
         selected = traffic.settings
@@ -313,8 +313,8 @@ def _memory_budget(
 ) -> MemoryBudget:
     """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
 
-    The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
-    micro-batch, so they are divided by the number of micro-batches later.
+    The bytes of activations are of a whole batch, for each recomputation policy. They are later divided by the number
+    of micro-batches, because a worker stores one.
     """
     model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
 

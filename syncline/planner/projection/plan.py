@@ -294,9 +294,9 @@ class ProjectionPlan:
     def least_busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
         """Return a lower bound on the seconds of a mean step of the first setting.
 
-        If the method has rare exchanges beside those of every step, the bound is the seconds without them. Otherwise it
-        is the least time in which a worker computes until its first message is ready, and makes its calls one after
-        another. The arguments are those of `schedule`.
+        If the method also has rare exchanges, the bound is the seconds without them. Otherwise a worker at least
+        computes until its first message is ready, and then makes its calls one after another.
+        For the arguments, see `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         busy_s = self._busy_s(method_index, traffic, selection)

@@ -104,7 +104,7 @@ def value_per_spec(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec
 
 
 def price_ndim(network: Network) -> int:
-    """Return the number of axes of arrays of prices on a network: that of the fields of a link, at least 1."""
+    """Return the number of axes of arrays of prices on a network: as many as a link's fields have, at least 1."""
     if not isinstance(network, Link):
         return 1
     return max([1, *map(np.ndim, network.arrays.values())])
@@ -152,14 +152,14 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
 def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
     """Return the rows of a factor that has an entry for each of ``count`` settings; return any other factor unchanged.
 
-    A factor with such entries is an array of ``ndim`` axes whose first axis is that of the settings.
+    A factor with such entries is an array of ``ndim`` axes, the first for the settings.
     """
     has_setting_axis = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
     return factor[rows] if has_setting_axis else factor
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """Merge the step times of parts of ``count`` settings, each with the indices of its settings; others have 0 s."""
+    """Merge the step times of parts of ``count`` settings, given with their indices; settings in no part have 0 s."""
     columns = {}
     for field in fields(StepTime):
         rows_and_values = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
@@ -184,7 +184,7 @@ def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, 
 class StepTimeCache:
     """A cache of step times with exchanges in every step, by the costs of their calls.
 
-    Methods of one layout and similar networks share these costs, so that the network is no part of the key.
+    The key has the costs but not the network, because methods of one layout and similar networks share costs.
 
     Args:
         steps: T, the number of steps.

@@ -129,7 +129,7 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
 
 
 def with_steps_for(spec: Experiment, tokens: float) -> Experiment:
-    """Return a projection with as many steps as ``tokens`` take, rounded, at least one."""
+    """Return a projection with the number of steps that process ``tokens``, rounded and at least one."""
     if not isinstance(spec, ProjectSpec):
         return spec
     return spec.model_copy(update={"steps": max(1, round(tokens / spec.batch_tokens))})

@@ -37,14 +37,14 @@ ROUNDING = 1e-15
 """Relative difference that sums of the same times may have."""
 
 AT_A_TIME = 1 << 14
-"""Number of methods in settings on links whose thresholds are found together, which bounds the memory."""
+"""Number of thresholds that are found together, a limit on memory."""
 
 WHEN = (None, "always", "never", "below", "above")
 """Bandwidths that reach a speedup: all, none, those below or above a threshold; None if that is unknown."""
 ALWAYS, NEVER, BELOW, ABOVE = range(1, 5)
 
 NO_THRESHOLDS = ("nccl",)
-"""Policies that choose algorithms by tables, so that the choice jumps with the bandwidth; they have no thresholds."""
+"""Policies without thresholds: they choose algorithms by tables, and the choice jumps with the bandwidth."""
 
 SUFFIXES = ("", "_low", "_high")
 """Suffixes of the names of a threshold's columns: its value, and its bounds."""
@@ -121,7 +121,7 @@ def _speedups_on_links(
         """Return the speedups of each selected row's method over the baseline at these bandwidths."""
         selected_methods = methods[selected]
         bandwidths = np.broadcast_to(bandwidths, (len(selected), bandwidths.shape[1]))
-        # Methods ascend, so that the rows of each method are neighbours and are priced together.
+        # Methods ascend: the rows of each method are neighbours and are priced together.
         first_rows = 1 + np.flatnonzero(np.diff(selected_methods))
         times_s = []
         for begin, end in itertools.pairwise([0, *first_rows.tolist(), len(selected)]):

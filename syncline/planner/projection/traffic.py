@@ -80,7 +80,7 @@ def traffic_of(
     exchanges_among: Callable[[int], list[Exchange]],
     same_for_all: bool = False,
 ) -> list[Traffic]:
-    """Return the exchanges of a method in S settings; settings whose exchanges differ only in sizes are one item.
+    """Return the exchanges of a method in S settings, one `Traffic` for all settings that differ only in sizes.
 
     Args:
         method: the method.

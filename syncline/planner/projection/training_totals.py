@@ -62,9 +62,9 @@ def below_computing(
 def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Network) -> Floats | None:
     """Return the mean bytes of a step that leave units at each level of a network, ``(levels,)``, innermost first.
 
-    The bytes are those of all workers together: messages between replicas, gradients and weights inside a replica, and
+    They are the bytes of all workers together: messages between replicas, gradients and weights inside a replica, and
     the traffic of the layout (sums over tensor and context, tokens to experts, activations from stage to stage and
-    back). The result is None if units differ in size, so that the bytes cannot be counted.
+    back). If units differ in size, the bytes cannot be counted and the result is None.
 
     Args:
         plan: plan of one setting.
@@ -149,10 +149,10 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
 
 
 def loss_fit_method(method: MethodBase) -> str:
-    """Return the name by which fits of losses know a method; a name that no fit has if none covers the method.
+    """Return the name of a method in fits of losses; if no fit covers the method, a name that no fit has.
 
     Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
-    that are a step late and 4-bit numbers, so that any number format is covered.
+    that are a step late, in any number format down to 4 bits.
     """
     method_fields = dict(method)
     rule_kind = getattr(method_fields.get("rule"), "kind", None)

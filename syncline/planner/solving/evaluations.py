@@ -300,7 +300,7 @@ def _is_met(evaluation: Evaluation, bound_index: int) -> bool:
 
 
 def _span_end(trials: Trials, low: float, high: float, bound_index: int) -> float:
-    """Return the end of a span, found by bisection between two values, of which exactly one meets the target."""
+    """Return the end of a span, by bisection between a value that meets the target and one that does not."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
         inner_values = trials.variable.between(

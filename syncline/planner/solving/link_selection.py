@@ -40,7 +40,7 @@ def link_places(network: Network) -> list[LinkPlace]:
     For a matrix, see `_matrix_places`.
 
     Raises:
-        SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
+        SpecError: the network is neither a link nor has levels, or it has sites with different uplinks.
     """
     if isinstance(network, Link):
         return [LinkPlace("", network, lambda link: link)]

@@ -108,7 +108,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
 def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
     """Return the rows of the best plans on a network: plans of known loss first, the best first in each list."""
     advice = as_advice_question(question, spec, network)
-    variable = question.decision_variable(spec, network, spec.methods[0])  # of a link, so that any method will do
+    variable = question.decision_variable(spec, network, spec.methods[0])  # a link's variable is the same for all
     search_network = network
     rough_plans: dict[tuple[Any, ...], RoughPlan] = {}
     for _ in range(SEARCHES):
@@ -188,7 +188,7 @@ def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[
 def _exact_answer(
     question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
 ) -> SolvedAnswer:
-    """Return the answer for a plan whose value is known roughly: the value that meets the targets, with bounds."""
+    """Return the exact answer for a rough plan: the value that meets the targets, with bounds."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     # The plan's spec already has the question's batch.

@@ -87,7 +87,7 @@ class DecisionVariable:
     place: LinkPlace | None = None
 
     def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
-        """Choose values to try next between two values of which exactly one meets a target; none if the two are close.
+        """Choose values to try between one that meets a target and one that does not; none if the two are close.
 
         The values lie near the point where a line through both margins crosses 0, and in the middle, so that every
         round halves the interval.
@@ -108,7 +108,7 @@ class DecisionVariable:
             return []
         log_values = [(log_low + log_high) / 2]
         if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
-            # One value on each side of the estimated crossing, so that the next interval has 1/32 of the width.
+            # A value on each side of the estimated crossing makes the next interval 1/32 as wide.
             crossing = log_low - log_width * margin_low / (margin_high - margin_low)
             distance = max(log_width / 64, CLOSE / 4)
             log_values += [crossing - distance, crossing + distance]
@@ -256,7 +256,7 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
 
 
 def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
-    """Return the numbers of workers, up to a limit, that fill the units of a network in turn, each with its network.
+    """Return the numbers of workers that fill the units of a network in turn, up to a limit, and their networks.
 
     The outermost level grows as needed.
     """

@@ -173,9 +173,9 @@ def _total_width(widths: Iterable[int], gap: int) -> int:
 
 
 def _cut_into_blocks(widths: dict[int, int], room: int) -> list[list[int]]:
-    """Return blocks of neighbouring columns, each with as many columns as fit into ``room`` characters."""
+    """Divide the columns into blocks of neighbours that fit into ``room`` characters, as few as possible."""
     blocks: list[list[int]] = []
-    used_width = room + 1  # as if a block were full, so that the first column begins one
+    used_width = room + 1  # the first column begins a block
     for column, width in widths.items():
         used_width += width + 2
         if used_width > room:
