@@ -97,9 +97,9 @@ def number_of(text: str, name: str, file: Path, line: int) -> float:
 
 
 def payload_bytes(kind: str, whole_bytes: float, workers: int) -> float:
-    """Return the bytes that closed forms count for a benchmark's size, which for a gather is that of the whole result.
+    """Return a benchmark's size in the bytes of closed forms, which for a gather count each worker's part.
 
-    Closed forms count each worker's part of a gather. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
+    Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
     """
     return whole_bytes / workers if kind in ("all_gather", "gather") else whole_bytes
 

@@ -144,7 +144,7 @@ def wire_seconds(
 
 
 def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Return by wire format the pair of functions that encode, and decode, a tensor of ``count`` numbers."""
+    """Return for each wire format the functions that encode and decode a tensor of ``count`` numbers."""
     x = torch.randn(count, device=device)
     functions: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
     for name, wire in WIRE_FORMATS.items():
@@ -154,7 +154,7 @@ def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], An
     signs = PackedSigns()
     votes = signs.encode(x > 0)
     functions["signs"] = (lambda: signs.encode(x > 0)), partial(signs.decode, votes, count, x.dtype)
-    for bits in (4, 8, 5):  # which pack two numbers into a byte, one into a byte, and six into a word
+    for bits in (4, 8, 5):  # two numbers in a byte, one number in a byte, six numbers in a word
         packed = PackedIntegers(bits)
         values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
         decode = partial(packed.decode, packed.encode(values), count, x.dtype)

@@ -73,10 +73,7 @@ class ClusterFile:
         self._claim.release()
 
     def write(self, result: Fields) -> Fields:
-        """Write the sections of a cluster file among the fields of a result.
-
-        Return the result with ``file``, ``name`` (the stem of the path), and ``rows`` (the collectives).
-        """
+        """Write the sections of a result to the file; return the result with ``file``, ``name`` and ``rows``."""
         path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
@@ -167,7 +164,7 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: str) -> LinkFit:
-    """Return the link fitted to the times of collectives; with a known link only the costs of its software.
+    """Fit a link to the times of collectives; if the link is known, fit only the costs of its software.
 
     Args:
         algorithms: ``gloo`` or ``textbook``, the algorithms of the collectives.
@@ -177,7 +174,7 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: s
     """
     if plan.link is not None:
         return fit_link(calls, plan.link, algorithms)
-    with suppress(SpecError):  # instead of it the errors below, which name the option to change
+    with suppress(SpecError):  # the errors below name the option to change
         fit = fit_link(calls, library=algorithms)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit

@@ -176,7 +176,7 @@ def check_launch(spec: RunSpec) -> None:
 
 
 def check_undisturbed(spec: RunSpec) -> None:
-    """Refuse a problem that a file stores only by name, and failures, absences and a watch, which are simulated."""
+    """Refuse failures, absences and a watch, which only a simulation has, and a problem known only by its name."""
     check_available(spec.problem)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")

@@ -97,7 +97,7 @@ class Stages:
 
 
 def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int, folder: Path) -> None:
-    """Run the process of ``syncline launch`` for one stage: play each schedule, and write a line for each repeat.
+    """Run the process of one stage: train with each schedule, and write a line for each repeat.
 
     Args:
         options: device, timeout, and whether to keep the parameters.
@@ -443,8 +443,8 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
         for kind in {task.kind for task in order}:
             chunk_s = [median_s(stage, _activity(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
             task_s[kind][stage] = np.mean(chunk_s)  # the simulator takes one time for all chunks of a stage
-        last_task = order[-1]  # whose kind is the last of every micro-batch
-        update_s = median_s(stage, UPDATE) / schedule.chunks  # which counts in each chunk of the last task
+        last_task = order[-1]
+        update_s = median_s(stage, UPDATE) / schedule.chunks  # part of the update in each chunk
         if schedule.updates == "every":
             task_s[last_task.kind][stage] += update_s
         else:

@@ -120,7 +120,7 @@ class Stopwatch:
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
-        last = self.instant()  # on a GPU an event, which the device reaches at `ended_ns`
+        last = self.instant()
         self.ended_ns = last if isinstance(last, int) else self.synchronized_ns()
         self._end_lap(self.ended_ns)
         unconverted_laps, self._unconverted_laps = self._unconverted_laps, []

@@ -45,7 +45,7 @@ class Progress:
 
     @classmethod
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
-        """Return the counters in a file that all processes map, which survives a crash; a reader sees whole words."""
+        """Return counters in a file that all processes map; it survives a crash, and readers see whole words."""
         if not path.exists():
             np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
         return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
@@ -280,10 +280,7 @@ def _watch(
 
 
 def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder: Path) -> Failure:
-    """Return the failure of a process that died without a report, else the earliest reported failure.
-
-    Later failures are of processes that lost a peer.
-    """
+    """Return the failure of a process that died without a report, else the earliest report, which caused the others."""
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(0.02)

@@ -57,10 +57,7 @@ def device_count() -> int:
 
 
 def simulated_gpu(device: Any) -> torch.device | None:
-    """Return the GPU for a string such as ``"cuda:1"``, a device or a number; None if that is no GPU.
-
-    A GPU also sets ``GpuState.script_uses_gpu``.
-    """
+    """Return the GPU for a string such as ``"cuda:1"``, a device or a number, and note its use; None if it is none."""
     if isinstance(device, str):
         if not device.startswith("cuda"):
             return None
@@ -346,10 +343,7 @@ class CudaEvent(streams.VirtualEvent):
     """A virtual event in place of ``torch.cuda.Event``."""
 
     def elapsed_time(self, end: streams.VirtualEvent) -> float:
-        """Return the milliseconds between two events during the recording.
-
-        The script may print the result, and compare it where `ClockReading` allows that.
-        """
+        """Return the milliseconds between two events during the recording, as a `ClockReading`."""
         if self.mark is None or end.mark is None:
             raise RuntimeError("elapsed_time() of an event that was not recorded")
         return ClockReading(super().elapsed_time(end))

@@ -363,10 +363,7 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Return the FLOPs of attention on a CPU from the shapes of its query, key and value.
-
-    The first of two matrix products multiplies queries by keys, the second one scores by values.
-    """
+    """Return the FLOPs of attention on a CPU: one product of queries and keys, and one of scores and values."""
     (batch, heads, num_queries, query_width), num_keys, value_width = query, key[-2], value[-1]
     return int(2 * batch * heads * num_queries * num_keys * (query_width + value_width))
 

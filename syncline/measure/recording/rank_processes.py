@@ -361,11 +361,7 @@ def total_cpu_s(pids: list[int]) -> float | None:
 
 
 def register_stack_signal(folder: Path, rank: int) -> Any:
-    """Let this process write the stacks of its threads to a file when it receives the signal ``STACK_SIGNAL``.
-
-    Returns:
-        The file, which the caller must keep open.
-    """
+    """Let the signal ``STACK_SIGNAL`` write the stacks of all threads to a file, which the caller must keep open."""
     file = (folder / f"stacks-{rank}").open("w")
     faulthandler.register(STACK_SIGNAL, file)
     return file

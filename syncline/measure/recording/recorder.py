@@ -43,9 +43,9 @@ class SegmentClock:
     """
 
     def __init__(self) -> None:
-        self._counting_s = 0.0  # seconds to count one operation, which are no part of a run
+        self._counting_s = 0.0  # seconds to count one operation; they are subtracted from runs
         self._seconds_of_runs: dict[int, list[float]] = {}  # by segment
-        self._unassigned_s = 0.0  # measured since the last run of a segment
+        self._unassigned_s = 0.0  # seconds since the last run of a segment
         self._started_at_s: float | None = None  # None while the clock is stopped
         self._timed_thread = get_ident()  # the thread that computes
 

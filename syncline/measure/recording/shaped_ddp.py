@@ -86,7 +86,7 @@ class ShapedDataParallel(nn.Module):
         self.limit_bytes: float = BUCKET_BYTES
         if bucket_cap_mb:  # 0 means the default, as in torch
             self.limit_bytes = bucket_cap_mb * 2**20
-        # A limit that the user names, even the default, holds for the first bucket too, for which None stands.
+        # None: the first bucket has the same limit as the others, because the user has set one.
         self.first_limit_bytes = FIRST_BUCKET_BYTES if bucket_cap_mb is None else None
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_average = [

@@ -298,10 +298,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
 def apply_to_tensors(
     module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> Any:
-    """Convert the parameters and buffers of a module, in place of ``Module._apply``.
-
-    Torch's version swaps memory, which fake tensors do not have.
-    """
+    """Convert a module's parameters and buffers in place of ``Module._apply``, which swaps memory that fakes lack."""
     converted_by_id: dict[int, Any] = {}  # a tensor that several modules share is converted once
     modules = module.modules() if recurse else [module]
     for child in modules:

@@ -78,13 +78,13 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
     A channel is one direction of a link.
 
     Args:
-        algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
+        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
     """
     workers = len(record.ranks)
     paths = topology(network, workers)
     algorithm_of = algorithm_chooser(network, workers, algorithm_or_auto(algorithm, network))
 
-    # Count equal collectives, each once although all of its ranks have recorded it, and the bytes of messages.
+    # Count equal collectives and the bytes of messages. All ranks of a collective have recorded it: count it once.
     num_calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
     sent_bytes: Counter[tuple[int, int]] = Counter()
     counted_keys: set[tuple[str, int]] = set()
@@ -103,7 +103,7 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
 
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), count in num_calls.items():
-        sizes = inner_sizes(among(paths, ranks), len(ranks))  # of the parts of the group with fast links, if any
+        sizes = inner_sizes(among(paths, ranks), len(ranks))
         nccl = nccl_on(network) if is_nccl(kind, algorithm_name) else None
         rounds_of_call = rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl)
         total += count * channel_bytes(rounds_of_call, ranks, paths)

@@ -322,7 +322,7 @@ def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
 def _predict_nvlink_collective(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a collective of NCCL among GPUs with NVLink."""
     for name in ("nvlink", "gpus", "nodes", "bytes"):
-        positive_number(row[name], name)  # an error that names the column
+        positive_number(row[name], name)  # raises an error with the column's name
     where = "one node" if int(row["nodes"]) == 1 else "several nodes"
     size = "8 MiB and more" if float(row["bytes"]) >= SMALL_BYTES else "below 8 MiB"
     return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}

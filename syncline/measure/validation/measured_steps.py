@@ -360,7 +360,7 @@ def errors_of_random_calibrations(
     """Return a row with the errors of predictions after calibrations on random points, without tensor parallelism."""
     points = [point for point in one_node_points if point.tensor == 1]
     size = round(len(points) / spec.folds)
-    absolute_errors = []  # of each repeat
+    absolute_errors = []
     for repeat in range(spec.repeats):
         order = generator(spec.seed, "calibrated on", repeat).permutation(len(points))
         calibration_points = [points[i] for i in order[:size]]

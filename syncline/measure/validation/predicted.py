@@ -171,10 +171,7 @@ def typical_step_s(clocks: Sequence[Clock]) -> float:
 
 
 def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """Return the time, communication and payload bytes of a step over repeats, and the loss at the end.
-
-    ``spread`` is the relative `spread` of the step time between repeats.
-    """
+    """Return the time, its `spread`, communication and payload bytes of a step over repeats, and the last loss."""
     clocks = [run.clock for run in measured if run.clock is not None]
     return {
         "measured_s": typical_step_s(clocks),
@@ -206,4 +203,4 @@ def last_loss(trained: Trained) -> float:
     losses = trained.history.evaluation.get("loss")
     if losses is None or not len(losses):
         losses = trained.history.loss
-    return float(losses[-1][0])  # of the first seed
+    return float(losses[-1][0])  # the first seed

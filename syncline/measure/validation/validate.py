@@ -153,10 +153,10 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
 
     Returns:
         ``rows``: the predictions, with bounds for nine of ten measured times, and the ``basis`` of the bounds.
-        ``summary``: for each file, and each regime in it, the errors, ``coverage`` (the part of the measured times
-        within bounds; bundled measurements have the bounds of the others), and ``half_width`` (the median half width of
-        the bounds). ``constants``. ``cross_validation``: for the bundled collectives, the errors of each group of rows
-        with constants fitted to the other rows.
+        ``summary``: for each file, and each regime in it, the errors, ``coverage`` (the share of measured times within
+        bounds; bundled files are tested with bounds from the others), and ``half_width`` (the median half width of the
+        bounds). ``constants``. ``cross_validation``: the errors of each group of bundled collectives, with constants
+        fitted to the other groups.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]

@@ -223,11 +223,7 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
 
 
 def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
-    """Train in this process, with the workers' steps and updates in a recorded order.
-
-    Returns:
-        The parameters of the server's model, ``(S, *s)`` each, and the history.
-    """
+    """Train in a recorded order of steps and updates; return the server's parameters, ``(S, *s)``, and the history."""
     torch.set_num_threads(spec.threads)
     device, recorder = training_device(spec.device), Recorder()
 

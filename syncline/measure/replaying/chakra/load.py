@@ -152,7 +152,7 @@ def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, 
     for node in nodes:
         if node.type == METADATA and "pg_name" in node.inputs.values:  # a text
             try:
-                (text,) = json.loads(node.inputs.values)  # a list with one string, which is JSON again
+                (text,) = json.loads(node.inputs.values)  # a list with one string, which also contains JSON
                 for group in json.loads(text):
                     groups[str(group["pg_name"])] = tuple(int(rank) for rank in group["ranks"])
             except (ValueError, TypeError, KeyError):
