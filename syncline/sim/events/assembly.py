@@ -47,7 +47,7 @@ from syncline.sim.program.timeline import COMPUTING
 ColumnAssembler: TypeAlias = Callable[["Assembly", list[int], Sequence[Program]], list[int]]
 """A function that assembles the programs of some workers column by column and returns the workers that are left."""
 
-NEW_PART = dict.fromkeys(("rank", "next_number", "next_of_key", "after"), -1)
+NEW_PART = dict.fromkeys(("rank", "next_on_port", "next_of_key", "next_on_stream"), -1)
 """Fields of a part that the core sets later, with the value that stands for none."""
 
 
@@ -203,12 +203,13 @@ class Assembly:
         _, parts = self.state.take("parts", num_parts * len(workers))
         for part_index, part in enumerate(parts_of_first):
             columns: dict[str, Any] = part._asdict() | NEW_PART  # a column is an array, or a value for all workers
-            columns |= {"worker": workers, "place": workers, "numbered": True, "port": part.port + workers - workers[0]}
+            columns |= {"worker": workers, "place": workers, "takes_turn": True}
+            columns["port"] = part.port + workers - workers[0]
             if self.kinds[part.kind].group is not None:
                 collective: Any = self.instructions[part.operation]
                 places = [self.kinds.place(part.kind, worker) for worker in workers.tolist()]
                 columns["place"] = places
-                columns["numbered"] = [self.kinds.is_numbered(collective, place) for place in places]
+                columns["takes_turn"] = [self.kinds.takes_turn(collective, place) for place in places]
             part_of_each_worker = parts[part_index::num_parts]
             for name, column in columns.items():
                 part_of_each_worker[name] = column
@@ -292,7 +293,7 @@ class Assembly:
         place = self.kinds.place(kind, worker)
         part = Part(
             worker, kind, key=self.keys[key], place=place, port=self.first_port(join.stream) + worker,
-            numbered=self.kinds.is_numbered(collective, place), operation=len(self.instructions),
+            takes_turn=self.kinds.takes_turn(collective, place), operation=len(self.instructions),
         )  # fmt: skip
         self._parts.append(part)
         return Operation(codes.JOIN, number=part_number), span_names
@@ -369,7 +370,7 @@ class Assembly:
         if first_port is None:
             first_port, ports = self.state.take("ports", self.workers)
             self._first_ports[stream] = first_port
-            for name in ("head", "serving", "last_number", "last_part"):
+            for name in ("head", "serving", "last_in_turn", "last_joined"):
                 ports[name] = -1  # none
             ports["idle_since"] = self.starts_s
         return first_port

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FAR = 2**31 - 1
+NOT_ENTERED = 2**31 - 1
 """More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
 
 LEFT_OVER = 1e-12
@@ -18,6 +18,9 @@ COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = ran
 
 # Messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
 OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
+
+# States of a worker's part in a collective; 0 before the worker joins.
+PART_JOINED, PART_DONE = 1, 2
 
 # Events. TAKEN ends a collective whose duration is fixed.
 GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)

@@ -5,8 +5,8 @@ machine of the family, and its numbers are those of the source in their order. T
 compiled sources: a changed source never meets an old object. Installing with ``make`` and building a wheel make the
 object; where it is missing, the first simulation makes it and says so in one line on standard error.
 
-The object is looked for and kept beside the source, or in the user's cache directory if the former cannot be written,
-or for this process alone if neither can.
+The object is kept beside the source. If that folder cannot be written, it is kept in the user's cache directory, or
+else for this process alone.
 """
 
 from __future__ import annotations

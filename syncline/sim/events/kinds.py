@@ -75,7 +75,7 @@ class CollectiveKinds:
             self._number_of_fields[fields] = len(self._kinds)
             self._kinds.append(self._kind(collective))
             _, plan_record = self._state.take("plans", 1)
-            plan_record["free"] = -1  # no collective of this kind has ended whose records a later one can use
+            plan_record["free_instance"] = -1  # no record of an ended collective yet
         number = self._number_of_fields[fields]
         self._number_of_id[id(collective)] = collective, number
         return number
@@ -96,7 +96,7 @@ class CollectiveKinds:
         kind = self._kinds[kind_number]
         return worker if kind.group is None else kind.places.get(worker, -1)
 
-    def is_numbered(self, collective: Collective, place: int) -> bool:
+    def takes_turn(self, collective: Collective, place: int) -> bool:
         """Return whether a worker's incoming port serves the collective in turn, among its other collectives.
 
         An incoming port serves collectives one after another. A worker that receives nothing in a collective of some
@@ -158,10 +158,10 @@ class CollectiveKinds:
         self._append_plan(kind_number, plan, route0=self._routes.add(senders, receivers, eager=by_nccl))
         if by_nccl and rounds_of_kind:
             record = state["plans"][kind_number]
-            rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
+            rounds_ahead, record["call_s"] = nccl_limits(self._topology, str(collective.algorithm))
             record["nccl"] = True
             # In messages, of which a rank has one in each round; without a limit, more than there are.
-            record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1
+            record["ahead"] = record["num_messages"] if rounds_ahead is None else rounds_ahead - 1
 
     def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective that takes a fixed time and sends no messages into the core's tables."""
@@ -169,11 +169,12 @@ class CollectiveKinds:
         places.view(np.uint8)[:] = 0  # all bytes, because new records of this table are not zero
         places["nbytes"] = collective.nbytes
         record = self._state["plans"][kind]
-        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks  # a rank has a message's record
-        record["timed"], record["duration"] = 1, collective.takes_s
+        record["workers"], record["rank0"] = ranks, rank0
+        record["message_records"] = ranks  # every rank has one, here unused
+        record["has_fixed_duration"], record["duration_s"] = 1, collective.takes_s
 
     def _append_plan(
-        self, kind: int, plan: Plan, route0: int, from0: int = 0, route_index: NDArray[np.int64] | None = None
+        self, kind: int, plan: Plan, route0: int, source0: int = 0, route_index: NDArray[np.int64] | None = None
     ) -> None:
         """Append the plan of a collective, the messages of each rank, to the core's tables.
 
@@ -181,7 +182,7 @@ class CollectiveKinds:
             kind: number of the kind.
             plan: the plan.
             route0: index of the first route of the plan in the table ``routes``.
-            from0: index in the table ``sources`` of the first message's connection, for collectives of gloo.
+            source0: index in the table ``sources`` of the first message's connection, for collectives of gloo.
             route_index: index of each route of the plan, counted from ``route0``; by default in their order.
         """
         state, ranks = self._state, len(plan.places)
@@ -189,7 +190,7 @@ class CollectiveKinds:
         sendings, entries = plan.sendings, plan.entries
         rank0, places = state.take("places", ranks)
         copy_records(places, plan.places)
-        # Indices within the plan become indices in the tables. A plan may be kept, so changed records are copies.
+        # Indices within the plan become indices in the tables. Changed records are copies, because plans are cached.
         if route0 or route_index is not None:
             sendings = sendings.copy()
             if route_index is not None:
@@ -204,11 +205,10 @@ class CollectiveKinds:
         if entry0:
             places["entry0"] += entry0
             places["entry1"] += entry0
-        places["from0"] = from0 + places["slot0"]
+        places["source0"] = source0 + places["slot0"]
         record = state["plans"][kind]
-        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
-        record["total"] = plan.places["receives"].sum()  # messages of all rounds
-        record["route0"] = route0 - sending0
+        record["workers"], record["rank0"], record["message_records"] = ranks, rank0, ranks
+        record["num_messages"] = plan.places["receives"].sum()  # messages of all rounds
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
@@ -217,9 +217,9 @@ class CollectiveKinds:
         if opening is not None:
             record = self._state["plans"][kind]
             record["opening0"] = self._state.append("openings", opening.seconds)
-            record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
+            record["openings"], record["timeout_s"] = len(opening.seconds), opening.timeout_s
             # As data, because a constant from this file could change without compiling the core again.
-            record["near"] = TIMEOUT_TOLERANCE
+            record["timeout_tolerance"] = TIMEOUT_TOLERANCE
 
     def _write_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
@@ -253,21 +253,21 @@ class CollectiveKinds:
         # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
         sources = np.empty(num_messages, dtype=np.int32)
         sources[plan.places["slot0"][plan.receivers] + plan.sendings["turn"][:-1]] = connection_of_clear_to_send
-        from0 = state.append("sources", sources)
+        source0 = state.append("sources", sources)
         entry0 = state.used["entries"]
-        self._append_plan(kind, plan, route0, from0, route_index=connection_of_message)
+        self._append_plan(kind, plan, route0, source0, route_index=connection_of_message)
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
             ahead = direct_rounds_ahead(ranks)
             self._write_conditions(entries, plan, ahead, waits_for_sends=False)
             record["gloo"] = PUSHES
-            record["call"] = software_s(self._topology, ranks, collective.nbytes)
+            record["call_s"] = software_s(self._topology, ranks, collective.nbytes)
         else:
             ahead = rounds_ahead(collective.kind, num_rounds, ranks)
             self._write_conditions(entries, plan, ahead, waits_for_sends=collective.kind in RINGS_OF_GLOO)
             record["gloo"] = POSTS_FIRST if collective.kind in POSTING_FIRST else ISSUES_FIRST
-            record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
-        record["messages"], record["connections"], record["route0"] = 2 * num_messages, len(pairs), route0
+            record["call_s"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
+        record["message_records"], record["connections"], record["route0"] = 2 * num_messages, len(pairs), route0
 
     def _write_conditions(
         self, entries: NDArray[np.void], plan: Plan, ahead_by_round: Sequence[int], waits_for_sends: bool
@@ -292,7 +292,7 @@ class CollectiveKinds:
         first_entry = plan.places["entry0"].astype(np.int64)[rank]
         received_before = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))  # before each entry
         sent_before = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
-        entries["received"] = received_before[first_pending_entry] - received_before[first_entry]
-        entries["departed"] = 0
+        entries["needs_received"] = received_before[first_pending_entry] - received_before[first_entry]
+        entries["needs_departed"] = 0
         if waits_for_sends:
-            entries["departed"] = sent_before[first_pending_entry] - sent_before[first_entry]
+            entries["needs_departed"] = sent_before[first_pending_entry] - sent_before[first_entry]

@@ -50,7 +50,7 @@ class Part(NamedTuple):
         key: number of the collective's key.
         place: place of the worker in the collective's group, -1 if it is not in the group.
         port: the worker's port on the collective's stream.
-        numbered: whether the worker's incoming port serves the collective in turn, among the worker's collectives.
+        takes_turn: whether the worker's incoming port serves the collective in turn, among the worker's collectives.
         operation: the operation that joins the collective.
     """
 
@@ -59,7 +59,7 @@ class Part(NamedTuple):
     key: int
     place: int
     port: int
-    numbered: bool
+    takes_turn: bool
     operation: int
 
 

@@ -35,7 +35,7 @@ class Plan(NamedTuple):
         places: a record per rank, with the range of its entries, its messages and its bytes.
         entries: entries of all ranks, see the module.
         sendings: messages of all ranks, a record for each message of a run; ``route`` is its index in ``senders``. A
-            last record is zero and no rank's, because a rank that has sent all may look at the next sending.
+            last record is zero and belongs to no rank: a rank that has sent all may read it.
         senders: rank of each sending's sender, ``(N,)``.
         receivers: rank of each sending's receiver, ``(N,)``.
     """

@@ -153,7 +153,8 @@ class Simulation:
         priority = codes.NORMAL << codes.PRIORITY_BIT
         events["key"] = priority | (event_numbers << codes.KIND_BITS) | codes.GO_ON
         core["levels"] = leaves.bit_length() - 1
-        core["leaves"], core["hole"], core["free"] = leaves, -1, -1  # no place on the heap has become empty yet
+        core["leaves"] = leaves
+        core["reusable_place"] = core["free_place"] = -1  # no place on the heap has become empty yet
         core["places"] = core["number"] = len(streams)  # an event for each stream so far
         self._write_used_rows()
 
@@ -175,7 +176,7 @@ class Simulation:
         self.advance()
         current = self.state["streams"]["operation"][: self.state.used["streams"]]
         has_ended = self.state["operations"]["code"][current] == codes.END
-        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1  # joined, and not done yet
+        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == codes.PART_JOINED
         if not has_ended.all() or unfinished.any():
             self._raise_stuck(has_ended, unfinished)
         if not self.eager:  # an eager message leaves even if nobody receives it
@@ -190,7 +191,7 @@ class Simulation:
             stop_s, stop_key = min((simpy_event_s, simpy_event_key), (until_s, LARGEST_KEY))
             reason = run_core(self.state.address, stop_s, stop_key)
             env.advance_to_core()
-            if core["late"]:  # whatever the reason is, messages may have started
+            if core["num_late"]:  # whatever the reason is, messages may have started
                 self._compute_lateness()
             if reason == codes.IDLE:
                 if simpy_event_s > until_s or simpy_event_s == math.inf:
@@ -239,13 +240,13 @@ class Simulation:
 
     def _complete_compute(self, worker: int, _: Any) -> None:
         """Complete a worker's `Compute` that has an effect, at SimPy's present time."""
-        self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
+        self.core["now"], self.core["resume"], self.core["compute_is_done"] = self.env.now, worker, 1
 
     def _compute_lateness(self) -> None:
         """Write the lateness of the messages that start now, which the core lists in the table ``late``."""
         state, delay = self.state, self.delay
         assert delay is not None
-        for i, message_number in enumerate(state["late"][: int(self.core["late"])].tolist()):
+        for i, message_number in enumerate(state["late"][: int(self.core["num_late"])].tolist()):
             message = state["messages"][message_number]
             sender, receiver = int(message["sender"]), int(message["receiver"])
             if message["kind"] != codes.OF_PROGRAM:  # a collective's message has ranks, not workers
@@ -290,7 +291,7 @@ class Simulation:
             self.awaited_messages[worker] = awaited
             # The core marks these messages, and returns to Python when one of them arrives.
             self.state.room("awaited", len(awaited))[: len(awaited)] = awaited
-            self.core["awaited"] = len(awaited)
+            self.core["num_awaited"] = len(awaited)
 
     def _decide_at_end_of_instant(self, worker: int, _: Any) -> None:
         """Decide a worker's `First` after everything else of this instant."""
@@ -327,7 +328,7 @@ class Simulation:
         state.room("found", messages)
         if self.delay is not None:
             for table_name in ("late", "late_s"):
-                state.used[table_name] = int(core["late"])
+                state.used[table_name] = int(core["num_late"])
                 state.room(table_name, messages - state.used[table_name])
         # A message has as many links as the longest route has channels, rounded up.
         width = _next_power_of_two(max(int(core["width"]), self.routes.longest))
@@ -352,7 +353,7 @@ class Simulation:
         if not used:
             return
         old_links = state["links"][: used * old_width].copy()
-        for name in ("before", "after"):
+        for name in ("previous", "next"):
             old_links[name] = _renumbered_links(old_links[name], old_width, width)
         channels = state["channels"]
         for name in ("head", "tail"):
@@ -369,8 +370,8 @@ class Simulation:
         plan = self.state["plans"][kind]
         self.state.room("instances", 1)
         self.state.room("ranks", int(plan["workers"]))
-        self.state.room("messages", int(plan["messages"]))
-        self.state.room("slots", int(plan["total"]))  # of the messages of all rounds
+        self.state.room("messages", int(plan["message_records"]))
+        self.state.room("slots", int(plan["num_messages"]))
         self.state.room("ports", int(plan["connections"]))  # of gloo's connections
 
     # The end of a run.

@@ -25,78 +25,78 @@ NUMBER = np.dtype(np.int32)
 
 TABLES: dict[str, np.dtype[Any]] = {
     # The single record of the core: the clock, the used size of each table, the reason why compiled code returned.
+    # A new event takes the ``reusable_place`` of the event that is processed; ``free_place`` begins a list of others.
     "core": _record(
-        "now:f8 number:i8 leaves:i8 levels:i8 places:i8 noted:i8 free:i8 hole:i8 heap_room:i8"
+        "now:f8 number:i8 leaves:i8 levels:i8 places:i8 noted:i8 free_place:i8 reusable_place:i8 heap_room:i8"
         " first_arrival:i8 end_arrival:i8 arrival_room:i8"
-        " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
-        " changed:i8 visit:i4 width:i8 shift:i8 spans:i8 sends:i8 late:i8 awaited:i8 parts:i8 known_parts:i8"
-        " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 stream:i8 kind_without_room:i8 ahead:i8"
-        " ahead_bytes:f8"
+        " eager:i1 delays:i1 settling:i1 heap_is_built:i1 keeps_start:i1 compute_is_done:i1"
+        " num_changed:i8 search_number:i4 width:i8 shift:i8 spans:i8 num_sends:i8 num_late:i8 num_awaited:i8"
+        " parts:i8 known_parts:i8 instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8"
+        " slots:i8 slot_room:i8 ports:i8 port_room:i8 resume:i8 freed_receiver:i8 effect:i8 stream:i8"
+        " kind_without_room:i8 ahead:i8 ahead_bytes:f8"
     ),
-    # Events: time, order within one instant (priority, then number, then kind), place among the waiting events, and
-    # subject, the number of a record. The subject of a place without an event is the next such place.
+    # Events: time, key (the order within one instant), place among the waiting events, and the number of the record to
+    # which the event happens. Empty places form a list: the subject of each is the next.
     "heap": _record("time:f8 key:i8 place:i4 subject:i4"),
-    "turns": NUMBER,  # of an arrival at a place among the waiting events: the message's turn at the receiving rank
-    # A queue of arrivals that are scheduled in their order, with the receiving rank: a ring of records.
+    "turns": NUMBER,  # by place among the waiting events: an arrival's turn at the receiving rank
+    # Arrivals that are scheduled in their order: a ring of records.
     "arrivals": _record("time:f8 key:i8 rank:i4 turn:i4"),
-    # Instructions: code, whether it has an effect and whether the timeline leaves out its span; number of its message,
-    # part, mark, choice or error line, or of the operation to which it jumps; a message's port and route; its seconds
-    # or bytes.
+    # Instructions, see `syncline.sim.events.names.Operation`.
     "operations": _record("code:i2 effect:i1 hidden:i1 number:i4 port:i4 route:i4 amount:f8"),
-    # Streams of workers' programs: current operation, worker, and the next stream that waits for the same, from 1. The
-    # first streams are the default ones of the workers, one each.
-    "streams": _record("operation:i8 parts:i8 start:f8 worker:i4 next:i4"),
+    # Streams of workers' programs; stream w is the main one of worker w. ``next_waiting`` is the next stream, from 1,
+    # that waits for the same collective or mark.
+    "streams": _record("operation:i8 parts:i8 start:f8 worker:i4 next_waiting:i4"),
     "spans": _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8"),
-    # Collectives that a worker's program names: position on the stream, and the rank once any worker has joined.
+    # Collectives that a worker's program names, see `syncline.sim.events.names.Part`; the worker's rank once any worker
+    # has joined; lists of parts by incoming port, key and network stream.
     "parts": _record(
-        "worker:i4 kind:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
-        " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
+        "worker:i4 kind:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 takes_turn:i1 receives:i1"
+        " next_on_port:i4 next_of_key:i4 next_on_stream:i4 operation:i4 first_waiting:i4 start:f8"
     ),
     "keys": _record("first:i4 last:i4 instance:i4"),
-    "marks": _record("done:i4 waits:i4"),
+    "marks": _record("done:i4 first_waiting:i4"),
     # Collectives under way, which some worker has joined and not all have finished.
     "instances": _record(
-        "kind:i4 key:i4 left:i4 entered:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 slot0:i8"
+        "kind:i4 key:i4 ranks_left:i4 entered:i4 rank0:i4 next_free:i4 operation:i4 message0:i8 port0:i8 slot0:i8"
     ),
-    # The part of each worker in a collective under way: its rounds (the present entry of the plan and its repetition,
-    # likewise of its sends), messages that it needs before it goes on, has received in order, has received early, may
-    # receive, and has issued; the place in ``slots`` of the first message to it.
+    # The part of each worker in a collective under way: its position in the plan (entry and repetition, also of its
+    # sends), and numbers of messages: ``needed`` before it goes on, ``received`` in order, ``admitted`` to start.
     "ranks": _record(
         "part:i4 instance:i4 message:i4 rank0:i4 entry:i4 end:i4 repetition:i4 send_entry:i4"
         " send_repetition:i4 sending:i4 queued:i4 unsent:i4 needed:i4 received:i4 received_early:i4 admitted:i4"
         " receives:i4 slot0:i8 busy:i1 gloo:i1 nccl:i1 issued:i4 departed:i4 ahead:i4"
     ),
     "messages": _record(
-        "kind:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 flowing:i1 hops:i4 reads:i4 route:i4 next:i4 port:i4"
-        " sender:i4 receiver:i4 turn:i4 operation:i4 visit:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 before:f8"
-        " after:f8 end:f8 key:i8 start:f8"
+        "kind:i1 is_scheduled:i1 sent:i1 offered:i1 arrived:i1 reader:i1 flowing:i1 gloo_state:i1"
+        " hops:i4 reading_stream:i4 route:i4 next:i4 port:i4 sender:i4 receiver:i4 turn:i4 operation:i4 last_search:i4"
+        " nbytes:f8 bytes_left:f8 rate:f8 fair_rate:f8 rate_since_s:f8 before_s:f8 after_s:f8 end:f8 key:i8 start:f8"
     ),
-    # As many records per message as the longest route has channels: the message's neighbours on each.
-    "links": _record("before:i4 after:i4 channel:i4"),
+    # A record for each message and channel of its route: the message's neighbours in the channel's list of flows.
+    "links": _record("previous:i4 next:i4 channel:i4"),
     # Resources that serve a worker's messages one at a time.
-    "ports": _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8"),
+    "ports": _record("busy:i4 head:i4 tail:i4 serving:i4 last_in_turn:i4 last_joined:i4 idle_since:f8"),
     # Resources with one bandwidth that messages share.
     "channels": _record(
-        "bandwidth:f8 left:f8 left_each:f8 visit:i4 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
+        "bandwidth:f8 bandwidth_left:f8 equal_share:f8 last_search:i4 head:i4 tail:i4 flows:i4 growing:i4 changed:i4"
+        " bottleneck:i4 other_share:f8"
     ),
     # Routes: rate, seconds before and after the bytes, and channels.
-    "routes": _record("rate:f8 before:f8 after:f8 hop0:i4 hops:i4"),
-    # Of each route, the number of a program's messages that are queued for it, and the messages that have left and not
-    # arrived, see `syncline.sim.events.core.messages`.
-    "route_queues": _record("queued:i4 first:i4 last:i4 waiting:i4 behind:f8"),
+    "routes": _record("rate:f8 before_s:f8 after_s:f8 hop0:i4 hops:i4"),
+    # Programs' messages on each route: the number queued, and a list of those that have left and not arrived.
+    "route_queues": _record("queued:i4 first:i4 last:i4 waiting:i4 bytes_behind:f8"),
     "hops": NUMBER,  # channels of the routes
     # Kinds of collectives, and the plans of their rounds: see `syncline.sim.events.plans`.
     "plans": _record(
-        "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
-        " opening0:i8 openings:i4 timed:i4 timeout:f8 near:f8 duration:f8"
+        "workers:i4 gloo:i4 nccl:i4 free_instance:i4 ahead:i4 rank0:i8 num_messages:i8 message_records:i8"
+        " connections:i8 route0:i8 call_s:f8 opening0:i8 openings:i4 has_fixed_duration:i4 timeout_s:f8"
+        " timeout_tolerance:f8 duration_s:f8"
     ),
-    "places": _record("entry0:i4 entry1:i4 send0:i4 receives:i4 sends:i4 from0:i8 slot0:i8 nbytes:f8"),
-    "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 received:i4 departed:i4"),
+    "places": _record("entry0:i4 entry1:i4 send0:i4 receives:i4 sends:i4 source0:i8 slot0:i8 nbytes:f8"),
+    "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 needs_received:i4 needs_departed:i4"),
     "sendings": _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8"),
     "sources": NUMBER,
     "openings": np.dtype(np.float64),
-    "slots": NUMBER,  # per message to a rank: the message that waits to start; -1 if it has arrived before its turn
+    "slots": NUMBER,  # of each message to a rank: from 1, the message that waits to start; -1 if it has arrived early
     # Scratch memory: messages that start and their lateness; messages that a choice waits for; channels whose flows
     # have changed; in a search for connected flows, the flows found, and the channels to visit and seen.
     "noted": np.dtype(np.int64),

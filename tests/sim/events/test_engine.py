@@ -36,7 +36,7 @@ def change(source: Path, before: str, after: str) -> None:
     assert text.count(before) >= 1
     source.write_text(text.replace(before, after), encoding="utf-8")
     engine.object_name.cache_clear()
-    compiling._seen_by_all_files.cache_clear()
+    compiling._sources_without_bodies.cache_clear()
 
 
 def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
 
 
 def test_a_changed_body_is_translated_alone(sources: Path) -> None:
-    compiling._seen_by_all_files.cache_clear()
+    compiling._sources_without_bodies.cache_clear()
     files = sorted(sources.glob("core_*.py"))
     before = {file: compiling._digest(file) for file in files}
     change(sources / "core_messages.py", "rank.queued -= 1", "rank.queued -= 2")
@@ -64,7 +64,7 @@ def test_a_changed_body_is_translated_alone(sources: Path) -> None:
     before = {file: compiling._digest(file) for file in files}
     change(sources / "core_messages.py", '@core_function("boolean", "int64")', '@core_function("int64", "int64")')
     assert all(compiling._digest(file) != before[file] for file in files)
-    compiling._seen_by_all_files.cache_clear()
+    compiling._sources_without_bodies.cache_clear()
     engine.object_name.cache_clear()
 
 

@@ -66,9 +66,8 @@ def routes_of(over, pairs, eager=True):
     first = Routes(state, over, eager).add(*np.array(pairs).T)
     rows = state["routes"][first : first + len(pairs)]
     hops = [state["hops"][row["hop0"] : row["hop0"] + row["hops"]].tolist() for row in rows]
-    return [
-        (hop, *(row[name].item() for name in ("rate", "before", "after"))) for hop, row in zip(hops, rows, strict=True)
-    ]
+    fields = "rate", "before_s", "after_s"
+    return [(hop, *(row[name].item() for name in fields)) for hop, row in zip(hops, rows, strict=True)]
 
 
 def test_the_latency_comes_last_or_by_rendezvous_first():

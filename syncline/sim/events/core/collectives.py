@@ -16,9 +16,6 @@ from syncline.sim.events.core.compiling import core_function
 from syncline.sim.events.core.heap import schedule
 from syncline.sim.events.core.messages import advance_gloo_rank, advance_rank, serve_next_part
 
-JOINED, DONE = 1, 2
-"""States of a part: the worker has joined the collective, and the worker is done with it."""
-
 
 @core_function("void", "int64, int64, float64, float64")
 def record_span(addresses, worker, operation, start, nbytes):
@@ -42,20 +39,20 @@ def complete_instruction(addresses, stream_id, nbytes):
 
 
 @core_function("int64", "int64")
-def release_streams(addresses, waits):
+def release_streams(addresses, first_waiting):
     """Let all streams go on that wait for the same collective or mark, which is done now.
 
-    ``waits`` is one more than the number of the list's first stream. This stream is returned and goes on at once; the
-    others go on by events of this instant.
+    ``first_waiting`` is one more than the number of the list's first stream. The function returns this stream, which
+    goes on at once. The others go on by events of this instant.
     """
-    stream_id = waits - 1
+    stream_id = first_waiting - 1
     complete_instruction(addresses, stream_id, 0.0)
     streams = views.streams(addresses)
-    other = streams[stream_id].next
+    other = streams[stream_id].next_waiting
     while other:
         complete_instruction(addresses, other - 1, 0.0)
         schedule(addresses, 0.0, codes.GO_ON, other - 1)
-        other = streams[other - 1].next
+        other = streams[other - 1].next_waiting
     return stream_id
 
 
@@ -87,10 +84,10 @@ def list_new_parts(addresses):
         else:
             parts[key.last].next_of_key = part_id
         key.last = part_id
-        if part.numbered:  # the incoming port serves the collective in its turn
-            if port.last_number >= 0:
-                parts[port.last_number].next_number = part_id
-            port.last_number = part_id
+        if part.takes_turn:  # the incoming port serves the collective in its turn
+            if port.last_in_turn >= 0:
+                parts[port.last_in_turn].next_on_port = part_id
+            port.last_in_turn = part_id
             if port.serving < 0:
                 port.serving = part_id
         if key.instance >= 0 and views.instances(addresses)[key.instance].kind == part.kind:
@@ -100,19 +97,19 @@ def list_new_parts(addresses):
 
 @core_function("int64", "int64")
 def allocate_instance(addresses, kind):
-    """Return the number of a free record for a collective of this kind, or of a new one; -1 if a table lacks room."""
+    """Return the number of a free or a new record for a collective of this kind; -1 if a table lacks room."""
     core, instances = views.core(addresses), views.instances(addresses)
     plan = views.plans(addresses)[kind]
-    if plan.free >= 0:
-        instance_id = plan.free
-        plan.free = instances[instance_id].next
+    if plan.free_instance >= 0:
+        instance_id = plan.free_instance
+        plan.free_instance = instances[instance_id].next_free
         return instance_id
     if (
         not plan.workers  # Python has not written the kind's plan yet
         or core.instances == core.instance_room
         or core.ranks + plan.workers > core.rank_room
-        or core.messages + plan.messages > core.message_room
-        or core.slots + plan.total > core.slot_room
+        or core.messages + plan.message_records > core.message_room
+        or core.slots + plan.num_messages > core.slot_room
         or core.ports + plan.connections > core.port_room
     ):
         return -1
@@ -122,8 +119,8 @@ def allocate_instance(addresses, kind):
     instance.slot0, instance.port0 = core.slots, core.ports
     core.instances += 1
     core.ranks += plan.workers
-    core.messages += plan.messages
-    core.slots += plan.total
+    core.messages += plan.message_records
+    core.slots += plan.num_messages
     core.ports += plan.connections
     for port_id in range(instance.port0, core.ports):
         views.ports(addresses)[port_id].head = -1  # no message is queued
@@ -140,7 +137,7 @@ def create_instance(addresses, part_id):
     if instance_id < 0:
         return False
     instance = views.instances(addresses)[instance_id]
-    instance.kind, instance.key, instance.left = kind, parts[part_id].key, plan.workers
+    instance.kind, instance.key, instance.ranks_left = kind, parts[part_id].key, plan.workers
     instance.operation, instance.entered = parts[part_id].operation, 0
     for place in range(plan.workers):
         place_record, rank_id = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
@@ -149,7 +146,8 @@ def create_instance(addresses, part_id):
         rank.entry, rank.end, rank.send_entry = place_record.entry0, place_record.entry1, place_record.entry0
         rank.repetition = rank.send_repetition = rank.queued = rank.unsent = rank.busy = 0
         rank.received = rank.received_early = rank.admitted = rank.issued = rank.departed = 0
-        rank.needed, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_record.receives, plan.gloo, plan.nccl
+        rank.gloo, rank.nccl, rank.receives = plan.gloo, plan.nccl, place_record.receives
+        rank.needed = codes.NOT_ENTERED
         rank.ahead, rank.sending = plan.ahead, place_record.send0
         rank.slot0 = instance.slot0 + place_record.slot0
         if not plan.gloo:
@@ -157,7 +155,7 @@ def create_instance(addresses, part_id):
             messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, rank_id
     key = views.keys(addresses)[parts[part_id].key]
     key.instance = instance_id
-    other_part = key.first  # of the workers' parts in this collective, as far as Python has written them
+    other_part = key.first
     while other_part >= 0:
         if parts[other_part].kind == kind and not parts[other_part].state:
             link_part_to_instance(addresses, other_part, instance_id)
@@ -171,20 +169,20 @@ def finish_rank(addresses, rank_id):
     core, rank = views.core(addresses), views.ranks(addresses)[rank_id]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.kind]
-    part.state = DONE
+    part.state = codes.PART_DONE
     views.ports(addresses)[part.port].idle_since = core.now
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
     record_span(addresses, part.worker, part.operation, part.start, nbytes)
-    instance.left -= 1
-    if not instance.left:  # all workers are done, so the record is free for the next collective of this kind
+    instance.ranks_left -= 1
+    if not instance.ranks_left:  # all workers are done, so the record is free for the next collective of this kind
         views.keys(addresses)[part.key].instance = -1
-        instance.next = plan.free
-        plan.free = rank.instance
-    if part.after >= 0:  # the worker has joined the next collective of this network stream
-        schedule(addresses, 0.0, codes.ENTER, part.after)
-    if part.waits:
-        waits, part.waits = part.waits, 0
-        return release_streams(addresses, waits)
+        instance.next_free = plan.free_instance
+        plan.free_instance = rank.instance
+    if part.next_on_stream >= 0:  # the worker has joined the next collective of this network stream
+        schedule(addresses, 0.0, codes.ENTER, part.next_on_stream)
+    if part.first_waiting:
+        first_waiting, part.first_waiting = part.first_waiting, 0
+        return release_streams(addresses, first_waiting)
     return -1
 
 
@@ -200,24 +198,24 @@ def begin_rounds(addresses, rank_id):
 
 @core_function("int64", "int64")
 def enter_collective(addresses, part_id):
-    """Let a worker enter a collective, because its collective before on the same network stream is done.
+    """Let a worker enter a collective; its previous one on the network stream is done.
 
-    Return the stream that can go on because this part was done at once, or -1.
+    Return the stream that can go on if this part is done at once, or -1.
     """
     core, part = views.core(addresses), views.parts(addresses)[part_id]
     part.start = core.now
     plan = views.plans(addresses)[part.kind]
-    if plan.timed:  # the fixed duration begins when the last worker enters
+    if plan.has_fixed_duration:  # the fixed duration begins when the last worker enters
         instance_id = views.ranks(addresses)[part.rank].instance
         instance = views.instances(addresses)[instance_id]
         instance.entered += 1
         if instance.entered == plan.workers:
-            schedule(addresses, plan.duration, codes.TAKEN, instance_id)
+            schedule(addresses, plan.duration_s, codes.TAKEN, instance_id)
         return -1
-    delay_s = plan.call  # the time of the library's software per call
+    delay_s = plan.call_s  # the time of the library's software per call
     if plan.openings:  # TCP windows shrink at each timeout of an idle connection, and have to open again
         idle_s = core.now - views.ports(addresses)[part.port].idle_since
-        timeouts = min(int(idle_s / plan.timeout + plan.near), plan.openings)
+        timeouts = min(int(idle_s / plan.timeout_s + plan.timeout_tolerance), plan.openings)
         if timeouts:
             delay_s += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if delay_s != 0.0:
@@ -230,7 +228,7 @@ def enter_collective(addresses, part_id):
 def finish_all_ranks(addresses, instance_id):
     """End a collective whose duration is fixed, for all its workers."""
     instance = views.instances(addresses)[instance_id]
-    rank0, workers = instance.rank0, instance.left  # so far all are left
+    rank0, workers = instance.rank0, instance.ranks_left
     for rank_id in range(rank0, rank0 + workers):
         stream_id = finish_rank(addresses, rank_id)
         if stream_id >= 0:
@@ -239,7 +237,7 @@ def finish_all_ranks(addresses, instance_id):
 
 @core_function("int64", "int64")
 def join_collective(addresses, part_id):
-    """Let a worker join a collective, which it enters when its collective before on the network stream is done.
+    """Let a worker join a collective; it enters once its previous one on the network stream is done.
 
     Return the reason why the program cannot join (a code), or 0.
     """
@@ -255,12 +253,12 @@ def join_collective(addresses, part_id):
     if part.place < 0:  # the worker is not in the collective's group
         return codes.FOREIGN
     port = views.ports(addresses)[part.port]
-    part.state = JOINED
-    previous_part, port.last_part = port.last_part, part_id
-    if previous_part < 0 or parts[previous_part].state == DONE:
+    part.state = codes.PART_JOINED
+    previous_part, port.last_joined = port.last_joined, part_id
+    if previous_part < 0 or parts[previous_part].state == codes.PART_DONE:
         stream_id = enter_collective(addresses, part_id)
-        if stream_id >= 0:  # all messages had arrived, and another stream waits for this part already
+        if stream_id >= 0:  # another stream waited for this part
             schedule(addresses, 0.0, codes.GO_ON, stream_id)
     else:
-        parts[previous_part].after = part_id
+        parts[previous_part].next_on_stream = part_id
     return 0

@@ -232,7 +232,7 @@ def compile_core(folder: Path | None) -> bytes:
 
 
 def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
-    """Return LLVM's module for the functions of a file, translated by Numba unless the folder has it; then keep it."""
+    """Return LLVM's module for the functions of a file, from the folder if it is there; else translate and keep it."""
     module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
     if module_file and module_file.is_file():
         return module_file.read_bytes()
@@ -277,7 +277,7 @@ class _WithoutBodies(ast.NodeTransformer):
 
 
 @cache
-def _seen_by_all_files() -> str:
+def _sources_without_bodies() -> str:
     """Return the sources of the compiled core without functions' bodies, and the versions of Numba and llvmlite."""
     versions = f"{numba.__version__} {llvmlite.__version__}"
     sources = (ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES)
@@ -286,4 +286,4 @@ def _seen_by_all_files() -> str:
 
 def _digest(file: Path) -> str:
     """Return a digest of all sources on which the translation of a file of the compiled core depends."""
-    return hashlib.sha256(file.read_bytes() + _seen_by_all_files().encode()).hexdigest()[:16]
+    return hashlib.sha256(file.read_bytes() + _sources_without_bodies().encode()).hexdigest()[:16]

@@ -5,15 +5,14 @@ whenever a flow starts or ends, and only for the flows that share channels with 
 alone on its channels needs none of this.
 
 Progressive filling: all rates grow together until a channel is full, whose flows then keep their rates. Shares are
-settled after all else of an instant, so flows that begin or end together do so for the shares too, and equal flows stay
-equal. Among flows that share, only those that end first are on the heap: before any other of them can end, these do,
-and the shares are settled again.
+settled after all else of an instant, so equal flows that begin or end together stay equal. Among flows that share, only
+those that end first are on the heap, because their end changes the shares of the others.
 
-Often one channel carries all flows that share and is full first: their *hub*, such as the link of a site. Then its
-equal share is the rate of all. A channel stays the hub under two conditions. Each new flow passes it, and otherwise
-only channels that carry no other flow or have the same hub. No other channel could be full before it, for which a lower
-bound is kept. So a flow that comes or goes costs a number per flow, and no filling. A channel is a hub as long as it is
-its own hub.
+Often all flows that share pass one channel, which is full first: their *bottleneck*, such as the link of a site. Then
+its equal share is the rate of all, and a flow that comes or goes needs no filling. A channel stays the bottleneck under
+two conditions. The other channels of each new flow carry no other flow or have the same bottleneck. No other channel
+could be full first; ``other_share`` is a lower bound of their equal shares. A channel is a bottleneck as long as it is
+its own.
 
 Source: D. Bertsekas, R. Gallager, "Data Networks" (1992), section 6.5.2: max-min fairness and progressive filling.
 """
@@ -29,50 +28,49 @@ from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function, spacing
 from syncline.sim.events.core.heap import next_number, push_event
 
-NO_HUB = -1
+NO_BOTTLENECK = -1
 
 
 @core_function("void", "int64, int64")
 def mark_changed(addresses, channel_number, number):
-    """Note that a channel's flows have changed; the first of an instant schedules the settling, event ``number``."""
+    """Note that a channel's flows have changed, and schedule one settling of rates per instant, event ``number``."""
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
         push_event(addresses, core.now, codes.AFTER_ALL, number, codes.SETTLE, 0, 0)
     if not channel.changed:
         channel.changed = 1
-        views.changed(addresses)[core.changed] = channel_number
-        core.changed += 1
+        views.changed(addresses)[core.num_changed] = channel_number
+        core.num_changed += 1
 
 
 @core_function("void", "int64, int64")
-def update_hub(addresses, first_link, num_links):
-    """Keep the hub of a new flow's channels if the new flow and all flows on the channels pass it; else remove it.
+def update_bottleneck(addresses, first_link, num_links):
+    """Keep the bottleneck of a new flow's channels if all their flows pass it; else remove it.
 
-    The flow has ``num_links`` links from ``first_link`` on. Without a common hub, neither their channels nor the
-    previous hubs of these have one any more.
+    The flow has ``num_links`` links from ``first_link`` on. Removal applies to its channels and their old bottlenecks.
     """
     channels, links = views.channels(addresses), views.links(addresses)
-    hub, have_one_hub, passes_hub = NO_HUB, True, False
+    common, is_common, passes = NO_BOTTLENECK, True, False
     for link in range(first_link, first_link + num_links):
         channel = channels[links[link].channel]
         if channel.flows > 1:
-            channel_hub = channel.hub
-            if channel_hub == NO_HUB or (hub != NO_HUB and hub != channel_hub):  # noqa: PLR1714
-                have_one_hub = False
-            hub = channel_hub
-    if have_one_hub:
+            other = channel.bottleneck
+            if other == NO_BOTTLENECK or (common != NO_BOTTLENECK and common != other):  # noqa: PLR1714
+                is_common = False
+            common = other
+    if is_common:
         for link in range(first_link, first_link + num_links):
-            passes_hub = passes_hub or links[link].channel == hub
-    if passes_hub and channels[hub].hub == hub:
+            passes = passes or links[link].channel == common
+    if passes and channels[common].bottleneck == common:
         for link in range(first_link, first_link + num_links):
-            channels[links[link].channel].hub = hub
+            channels[links[link].channel].bottleneck = common
     else:
         for link in range(first_link, first_link + num_links):
             channel = channels[links[link].channel]
-            if channel.hub != NO_HUB:
-                channels[channel.hub].hub = NO_HUB
-            channel.hub = NO_HUB
+            if channel.bottleneck != NO_BOTTLENECK:
+                channels[channel.bottleneck].bottleneck = NO_BOTTLENECK
+            channel.bottleneck = NO_BOTTLENECK
 
 
 @core_function("void", "int64, int64")
@@ -88,26 +86,26 @@ def begin_flow(addresses, message_id, number):
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     links, now = views.links(addresses), core.now
     first_link = message_id << core.shift
-    message.left, message.since = message.nbytes, now
+    message.bytes_left, message.rate_since_s = message.nbytes, now
     is_alone = True
     if message.nbytes != 0.0:
         for link in range(first_link, first_link + message.hops):
             channel = views.channels(addresses)[links[link].channel]
             if channel.flows:
                 is_alone = False
-                links[channel.tail].after = link
+                links[channel.tail].next = link
             else:
-                channel.head, channel.hub = link, NO_HUB
-            links[link].before, links[link].after = channel.tail, -1
+                channel.head, channel.bottleneck = link, NO_BOTTLENECK
+            links[link].previous, links[link].next = channel.tail, -1
             channel.tail = link
             channel.flows += 1
         message.flowing = 1
     if is_alone:
-        message.due, message.end = 1, now + message.nbytes / message.rate
+        message.is_scheduled, message.end = 1, now + message.nbytes / message.rate
         message.key = push_event(addresses, message.end, codes.NORMAL, number, codes.DRAINED, message_id, 0)
     else:
-        message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
-        update_hub(addresses, first_link, message.hops)
+        message.rate, message.is_scheduled, message.key = 0.0, 0, -1  # placeholders until the shares are settled
+        update_bottleneck(addresses, first_link, message.hops)
         for link in range(first_link, first_link + message.hops):
             mark_changed(addresses, links[link].channel, number)
 
@@ -116,7 +114,7 @@ def begin_flow(addresses, message_id, number):
 def end_flow(addresses, message_id):
     """Remove the flow of a message, whose last byte has left, from its channels."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    message.due = 0
+    message.is_scheduled = 0
     channels, links = views.channels(addresses), views.links(addresses)
     if not message.flowing:
         return
@@ -124,104 +122,102 @@ def end_flow(addresses, message_id):
     for number in range(message_id << core.shift, (message_id << core.shift) + message.hops):
         link = links[number]
         channel = channels[link.channel]
-        if link.before >= 0:
-            links[link.before].after = link.after
+        if link.previous >= 0:
+            links[link.previous].next = link.next
         else:
-            channel.head = link.after
-        if link.after >= 0:
-            links[link.after].before = link.before
+            channel.head = link.next
+        if link.next >= 0:
+            links[link.next].previous = link.previous
         else:
-            channel.tail = link.before
+            channel.tail = link.previous
         channel.flows -= 1
         if channel.flows:
             mark_changed(addresses, link.channel, next_number(addresses))
 
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
-def find_connected_flows(addresses, first_channel, hub):
+def find_connected_flows(addresses, first_channel, bottleneck):
     """Find the flows that are connected with a channel through shared channels.
 
-    The flows are written into the table ``found``, the channels into ``seen``. If the flows have a hub, all of them
-    are on it, so the search stops there; else ``hub`` is ``NO_HUB``.
-
-    Return the number of flows, and the number of channels.
+    Write the flows into the table ``found`` and the channels into ``seen``; return the number of each. All flows pass
+    their ``bottleneck``, so the search stops there; without one it is ``NO_BOTTLENECK``.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     flow_list, to_visit, seen_channels = views.found(addresses), views.to_visit(addresses), views.seen(addresses)
-    links, visit, shift = views.links(addresses), core.visit, core.shift
-    channels[first_channel].visit = visit
+    links, search, shift = views.links(addresses), core.search_number, core.shift
+    channels[first_channel].last_search = search
     to_visit[0], seen_channels[0] = first_channel, first_channel
     num_to_visit, num_flows, num_channels = 1, 0, 1
     while num_to_visit:
         num_to_visit -= 1
         channel_number = to_visit[num_to_visit]
         link = channels[channel_number].head
-        if channel_number == hub:
+        if channel_number == bottleneck:
             has_others = num_flows > 0  # found on other channels before, so that they are not listed twice
             while link >= 0:
                 message_id = link >> shift
-                if not has_others or messages[message_id].visit != visit:
+                if not has_others or messages[message_id].last_search != search:
                     flow_list[num_flows] = message_id
                     num_flows += 1
-                link = links[link].after
+                link = links[link].next
             break
         while link >= 0:
             message_id = link >> shift
             message = messages[message_id]
-            if message.visit != visit:
-                message.visit = visit
-                message.fair = np.inf
+            if message.last_search != search:
+                message.last_search = search
+                message.fair_rate = np.inf
                 flow_list[num_flows] = message_id
                 num_flows += 1
                 for number in range(message_id << shift, (message_id << shift) + message.hops):
                     other = links[number].channel
-                    if channels[other].visit != visit:
-                        channels[other].visit = visit
+                    if channels[other].last_search != search:
+                        channels[other].last_search = search
                         to_visit[num_to_visit] = seen_channels[num_channels] = other
                         num_to_visit += 1
                         num_channels += 1
-            link = links[link].after
+            link = links[link].next
     return num_flows, num_channels
 
 
 @core_function("float64", "int64, int64")
-def find_hub(addresses, num_flows, num_channels):
-    """Find the channel that limits all flows that were found, their hub, and return each flow's rate; 0 without a hub.
+def find_bottleneck(addresses, num_flows, num_channels):
+    """Find the bottleneck of the flows that were found; return the rate of each flow, or 0 without a bottleneck.
 
-    The hub is the channel that carries all ``num_flows`` flows on the ``num_channels`` channels and is full first.
+    The bottleneck is the one of ``num_channels`` channels that carries all ``num_flows`` flows and is full first.
     """
     channels, seen_channels = views.channels(addresses), views.seen(addresses)
     level = np.inf  # the smallest equal share of a channel
     for i in range(num_channels):
         channel = channels[seen_channels[i]]
-        channel.left_each = channel.bandwidth / channel.flows
-        level = min(level, channel.left_each)
-    hub, bound = NO_HUB, np.inf  # the bound is the smallest equal share of a channel besides the hub
+        channel.equal_share = channel.bandwidth / channel.flows
+        level = min(level, channel.equal_share)
+    bottleneck, other_share = NO_BOTTLENECK, np.inf  # the smallest equal share of the other channels
     for i in range(num_channels):
         channel = channels[seen_channels[i]]
-        if hub == NO_HUB and channel.flows == num_flows and channel.left_each == level:
-            hub = seen_channels[i]
+        if bottleneck == NO_BOTTLENECK and channel.flows == num_flows and channel.equal_share == level:
+            bottleneck = seen_channels[i]
         else:
-            bound = min(bound, channel.left_each)
+            other_share = min(other_share, channel.equal_share)
     for i in range(num_channels):
-        channels[seen_channels[i]].hub = hub
-    if hub == NO_HUB:
+        channels[seen_channels[i]].bottleneck = bottleneck
+    if bottleneck == NO_BOTTLENECK:
         return 0.0
-    channels[hub].bound = bound
+    channels[bottleneck].other_share = other_share
     return level
 
 
 @core_function("float64", "int64, int64")
-def hub_rate(addresses, hub, num_changed):
-    """Return the rate of each flow through a hub; 0 if one of the ``num_changed`` channels may now limit flows more."""
+def bottleneck_rate(addresses, bottleneck, num_changed):
+    """Return the rate of each flow through a bottleneck; 0 if a channel with changed flows may limit them more."""
     channels, changed = views.channels(addresses), views.changed(addresses)
-    hub_channel = channels[hub]
+    channel_of_all = channels[bottleneck]
     for i in range(num_changed):
         channel = channels[changed[i]]
-        if channel.hub == hub and channel.flows and changed[i] != hub:
-            hub_channel.bound = min(hub_channel.bound, channel.bandwidth / channel.flows)
-    level = hub_channel.bandwidth / hub_channel.flows
-    return level if level <= hub_channel.bound else 0.0
+        if channel.bottleneck == bottleneck and channel.flows and changed[i] != bottleneck:
+            channel_of_all.other_share = min(channel_of_all.other_share, channel.bandwidth / channel.flows)
+    level = channel_of_all.bandwidth / channel_of_all.flows
+    return level if level <= channel_of_all.other_share else 0.0
 
 
 @core_function("void", "int64")
@@ -231,29 +227,29 @@ def fill_progressively(addresses, num_channels):
     seen_channels, links, shift = views.seen(addresses), views.links(addresses), core.shift
     for i in range(num_channels):
         channel = channels[seen_channels[i]]
-        channel.left, channel.growing = channel.bandwidth, channel.flows
+        channel.bandwidth_left, channel.growing = channel.bandwidth, channel.flows
     while num_channels:
         # The rates of the growing flows rise together until the next channel is full.
         level = np.inf
         for i in range(num_channels):
             channel = channels[seen_channels[i]]
-            equal_part = channel.left / channel.growing
-            channel.left_each = equal_part
-            level = min(level, equal_part)
+            equal_share = channel.bandwidth_left / channel.growing
+            channel.equal_share = equal_share
+            level = min(level, equal_share)
         # Flows on a full channel keep this rate, which is taken from all their channels.
         for i in range(num_channels):
-            if channels[seen_channels[i]].left_each == level:
+            if channels[seen_channels[i]].equal_share == level:
                 link = channels[seen_channels[i]].head
                 while link >= 0:
                     message_id = link >> shift
                     message = messages[message_id]
-                    if message.fair == np.inf:
-                        message.fair = level
+                    if message.fair_rate == np.inf:
+                        message.fair_rate = level
                         for number in range(message_id << shift, (message_id << shift) + message.hops):
                             channel = channels[links[number].channel]
-                            channel.left -= level
+                            channel.bandwidth_left -= level
                             channel.growing -= 1
-                    link = links[link].after
+                    link = links[link].next
         growing = 0
         for i in range(num_channels):
             if channels[seen_channels[i]].growing:
@@ -274,14 +270,14 @@ def set_rates(addresses, num_flows, level):
     first_end, last_index, several_end_first, number = np.inf, -1, False, core.number
     for i in range(num_flows):
         message = messages[flow_list[i]]
-        rate = level if level != 0.0 else message.fair
+        rate = level if level != 0.0 else message.fair_rate
         old_rate = message.rate
         if rate != old_rate:
-            remaining = message.left - (now - message.since) * old_rate
+            remaining = message.bytes_left - (now - message.rate_since_s) * old_rate
             if remaining <= codes.LEFT_OVER * message.nbytes + rounding_s * old_rate:
                 remaining = 0.0
-            message.left, message.rate, message.since = remaining, rate, now
-            message.end, message.due = now + remaining / rate, 0
+            message.bytes_left, message.rate, message.rate_since_s = remaining, rate, now
+            message.end, message.is_scheduled = now + remaining / rate, 0
             number += 1
             message.key = number
         end = message.end
@@ -289,11 +285,11 @@ def set_rates(addresses, num_flows, level):
             several_end_first = end == first_end
             first_end, last_index = end, i
     core.number = number
-    first_index = 0 if several_end_first else last_index  # without equal ends, only the last is looked at
+    first_index = 0 if several_end_first else last_index  # a unique first end is the last one found
     for i in range(first_index, last_index + 1):
         message = messages[flow_list[i]]
-        if message.end == first_end and not message.due:
-            message.due = 1
+        if message.end == first_end and not message.is_scheduled:
+            message.is_scheduled = 1
             message.key = push_event(addresses, first_end, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
 
 
@@ -301,26 +297,26 @@ def set_rates(addresses, num_flows, level):
 def settle_rates(addresses):
     """Compute the rates of all flows that are connected with a channel whose flows have changed."""
     core, channels, changed = views.core(addresses), views.channels(addresses), views.changed(addresses)
-    num_changed, core.changed, core.settling = core.changed, 0, 0
-    core.visit += 1  # marks the flows and channels that were visited
+    num_changed, core.num_changed, core.settling = core.num_changed, 0, 0
+    core.search_number += 1  # channels with this number have new rates
     for i in range(num_changed):
         channels[changed[i]].changed = 0
     for i in range(num_changed):
         channel = channels[changed[i]]
-        if channel.visit == core.visit or not channel.flows:  # its flows have new rates, or none is left
+        if channel.last_search == core.search_number or not channel.flows:
             continue
-        hub = channel.hub
-        if hub != NO_HUB and channels[hub].hub == hub:
-            if channels[hub].visit == core.visit:  # the hub's flows have new rates
+        bottleneck = channel.bottleneck
+        if bottleneck != NO_BOTTLENECK and channels[bottleneck].bottleneck == bottleneck:
+            if channels[bottleneck].last_search == core.search_number:
                 continue
-            level = hub_rate(addresses, hub, num_changed)
+            level = bottleneck_rate(addresses, bottleneck, num_changed)
             if level != 0.0:
-                num_flows, _ = find_connected_flows(addresses, changed[i], hub)
-                channels[hub].visit = core.visit
+                num_flows, _ = find_connected_flows(addresses, changed[i], bottleneck)
+                channels[bottleneck].last_search = core.search_number
                 set_rates(addresses, num_flows, level)
                 continue
-        num_flows, num_channels = find_connected_flows(addresses, changed[i], NO_HUB)
-        level = find_hub(addresses, num_flows, num_channels)
+        num_flows, num_channels = find_connected_flows(addresses, changed[i], NO_BOTTLENECK)
+        level = find_bottleneck(addresses, num_flows, num_channels)
         if level == 0.0:
             fill_progressively(addresses, num_channels)
         set_rates(addresses, num_flows, level)

@@ -95,13 +95,13 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
     """
     core = views.core(addresses)
     key = (priority << PRIORITY_BIT) | (number << KIND_BITS) | kind
-    had_hole = core.hole >= 0
-    if had_hole:  # the place of the event that is being processed
-        place = core.hole
-        core.hole = -1
-    elif core.free >= 0:  # the first of a list of empty places
-        place = core.free
-        core.free = views.heap(addresses)[core.leaves + place].subject
+    reuses_place = core.reusable_place >= 0
+    if reuses_place:  # the place of the event that is being processed
+        place = core.reusable_place
+        core.reusable_place = -1
+    elif core.free_place >= 0:  # the first of a list of empty places
+        place = core.free_place
+        core.free_place = views.heap(addresses)[core.leaves + place].subject
     else:
         place = core.places
         if place == core.leaves:
@@ -109,16 +109,16 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
         core.places = place + 1
     views.turns(addresses)[place] = turn
     replay_games(addresses, core.leaves + place, time, key, place, subject)
-    if had_hole and core.levels >= MANY_LEVELS:
+    if reuses_place and core.levels >= MANY_LEVELS:
         fetch_ahead(addresses, core.leaves + place)
     return key
 
 
 @core_function("void", "float64, int64, int64, int64")
 def push_arrival(addresses, time, number, rank_id, turn):
-    """Schedule an arrival, as the last of the queue of arrivals if it comes after them; else among the other events.
+    """Append an arrival to the queue of arrivals if it is the latest; else schedule it in the tree of events.
 
-    On equal links arrivals come in the order in which they are scheduled. Arguments as in `push_event`.
+    Arguments as in `push_event`.
     """
     core, arrivals = views.core(addresses), views.arrivals(addresses)
     mask, num_arrivals = core.arrival_room - 1, core.end_arrival - core.first_arrival
@@ -142,8 +142,8 @@ def schedule(addresses, delay_s, kind, subject):
 def remove_first(addresses):
     """Empty the place of the event that was processed last, because no new event took this place."""
     core = views.core(addresses)
-    place, next_free = core.hole, core.free
-    core.hole, core.free = -1, place
+    place, next_free = core.reusable_place, core.free_place
+    core.reusable_place, core.free_place = -1, place
     replay_games(addresses, core.leaves + place, np.inf, 0, place, next_free)
     if core.levels >= MANY_LEVELS:
         fetch_ahead(addresses, core.leaves + place)

@@ -13,7 +13,6 @@ import numpy as np
 from syncline.sim.events import codes
 from syncline.sim.events.core import views
 from syncline.sim.events.core.collectives import (
-    DONE,
     begin_rounds,
     complete_instruction,
     enter_collective,
@@ -73,8 +72,8 @@ def send(addresses, stream_id):
     message.nbytes, message.port = operation.amount, operation.port
     take_route(addresses, operation.number, operation.route)
     message.operation, message.sender = stream.operation, stream.worker
-    message.turn = core.sends
-    core.sends += 1
+    message.turn = core.num_sends
+    core.num_sends += 1
     stream.operation += 1
     views.route_queues(addresses)[message.route].queued += 1
     queue_message(addresses, message.port, operation.number)
@@ -83,11 +82,11 @@ def send(addresses, stream_id):
 
 @core_function("boolean", "int64")
 def receive(addresses, stream_id):
-    """Complete a stream's `Recv` if its message has arrived, else let the stream wait; return whether it is done."""
+    """Complete a stream's `Recv` and return True if its message has arrived; else let the stream wait."""
     stream = views.streams(addresses)[stream_id]
     message_id = views.operations(addresses)[stream.operation].number
     message = views.messages(addresses)[message_id]
-    message.reads = stream_id
+    message.reading_stream = stream_id
     if not message.sent:  # its sender has not come to it yet
         message.reader = BY_RECV
         return False
@@ -104,20 +103,20 @@ def set_mark(addresses, mark_id):
     """Set a mark of a stream's progress, and let the streams that wait for the mark go on."""
     mark = views.marks(addresses)[mark_id]
     mark.done = 1
-    if mark.waits:
-        waits, mark.waits = mark.waits, 0
+    if mark.first_waiting:
+        first_waiting, mark.first_waiting = mark.first_waiting, 0
         turn = next_number(addresses)  # before the numbers of the events by which other streams go on
-        stream_id = release_streams(addresses, waits)
+        stream_id = release_streams(addresses, first_waiting)
         push_event(addresses, views.core(addresses).now, codes.NORMAL, turn, codes.GO_ON, stream_id, 0)
 
 
 @core_function("boolean", "int64, int64")
 def wait_for_part(addresses, stream_id, part_id):
-    """Complete a stream's `Wait` if its worker is done with the collective, else let it wait; return whether it is."""
+    """Complete a stream's `Wait` and return True if its worker is done with the collective; else let it wait."""
     part = views.parts(addresses)[part_id]
-    if part.state != DONE:
-        # The stream becomes the first of the list of those that wait, whose numbers count from 1.
-        views.streams(addresses)[stream_id].next, part.waits = part.waits, stream_id + 1
+    if part.state != codes.PART_DONE:
+        # The stream becomes the first of the list; its streams are numbered from 1.
+        views.streams(addresses)[stream_id].next_waiting, part.first_waiting = part.first_waiting, stream_id + 1
         return False
     complete_instruction(addresses, stream_id, 0.0)
     return True
@@ -125,10 +124,10 @@ def wait_for_part(addresses, stream_id, part_id):
 
 @core_function("boolean", "int64, int64")
 def wait_for_mark(addresses, stream_id, mark_id):
-    """Let a stream pass a `StreamWait` if its mark is set, else let the stream wait; return whether it passes."""
+    """Let a stream pass a `StreamWait` and return True if its mark is set; else let it wait."""
     stream, mark = views.streams(addresses)[stream_id], views.marks(addresses)[mark_id]
     if not mark.done:
-        stream.next, mark.waits = mark.waits, stream_id + 1
+        stream.next_waiting, mark.first_waiting = mark.first_waiting, stream_id + 1
         return False
     stream.operation += 1
     return True
@@ -202,26 +201,26 @@ def run_stream(addresses, stream_id):
 def take_over_changes(addresses):
     """Take over what Python has written since the last call: parts, late messages, choices, a completed instruction."""
     core = views.core(addresses)
-    if not core.built:  # at the first call, the queue of events has no order yet
-        core.built = 1
+    if not core.heap_is_built:  # at the first call, the queue of events has no order yet
+        core.heap_is_built = 1
         replay_all_games(addresses)
     if core.known_parts < core.parts:
         list_new_parts(addresses)
-    num_late = core.late
-    core.late = 0
+    num_late = core.num_late
+    core.num_late = 0
     for i in range(num_late):
         start_late_message(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
-    for i in range(core.awaited):
+    for i in range(core.num_awaited):
         await_message(addresses, views.awaited(addresses)[i], BY_FIRST)
-    core.awaited = 0
-    if core.completes:  # the instruction of the stream to resume, whose end SimPy has timed
-        core.completes = 0
+    core.num_awaited = 0
+    if core.compute_is_done:  # SimPy has timed the end of this instruction
+        core.compute_is_done = 0
         complete_instruction(addresses, core.resume, 0.0)
 
 
 @core_function("int64", "int64")
 def drain_message(addresses, message_id):
-    """Process that a message's last byte has left; return the sending rank if it is done with its collective, or -1."""
+    """End a message's flow; return the sending rank if it is done with its collective, or -1."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     end_flow(addresses, message_id)
     if message.kind == codes.OF_PROGRAM:
@@ -229,13 +228,13 @@ def drain_message(addresses, message_id):
         record_span(addresses, message.sender, message.operation, message.start, message.nbytes)
         free_port(addresses, message.port)
         return -1
-    arrival_s, sender = core.now + message.after, message.sender
+    arrival_s, sender = core.now + message.after_s, message.sender
     turn = next_number(addresses)
     if message.kind == codes.OF_GLOO:  # with the queue of arrivals, rings of gloo took 1.2 to 1.3 times as long
         push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
         return sender if process_gloo_departure(addresses, message_id) else -1
     push_arrival(addresses, arrival_s, turn, message.receiver, message.turn)
-    core.freed = message.receiver + 1  # its incoming port is freed after this event
+    core.freed_receiver = message.receiver + 1  # its incoming port is freed after this event
     return sender if process_departure(addresses, sender) else -1
 
 
@@ -243,11 +242,11 @@ def drain_message(addresses, message_id):
 def deliver_message(addresses, message_id):
     """Hand a message of a program, which has arrived, to its receiver; return the reason if Python must act."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    message.arrived = 1  # all that happens if the receiver does not wait for it yet
+    message.arrived = 1
     if message.reader == BY_RECV:
         message.sent = message.reader = 0
-        complete_instruction(addresses, message.reads, message.nbytes)
-        core.resume = message.reads
+        complete_instruction(addresses, message.reading_stream, message.nbytes)
+        core.resume = message.reading_stream
     elif message.reader == BY_FIRST:
         core.stream = message.receiver
         return codes.CHOICE
@@ -323,13 +322,13 @@ def run_core(addresses, until, until_key):
             reason = run_stream(addresses, stream_id)
             if reason != codes.IDLE:
                 break
-        if core.freed:  # by the last event: one more than the number of the rank whose incoming port is free
-            rank_id = core.freed - 1
-            core.freed = 0
+        if core.freed_receiver:  # one more than the number of the rank
+            rank_id = core.freed_receiver - 1
+            core.freed_receiver = 0
             free_incoming_port(addresses, rank_id)
-        if core.late:
+        if core.num_late:
             return codes.LATE
-        if core.hole >= 0:
+        if core.reusable_place >= 0:
             remove_first(addresses)
         time, key, place, subject = heap[1].time, heap[1].key, heap[1].place, heap[1].subject
         arrival = arrivals[core.first_arrival & (core.arrival_room - 1)]
@@ -349,9 +348,9 @@ def run_core(addresses, until, until_key):
                 fetch_for_queue(addresses)
         else:
             turn = turns[place]
-            core.hole = place
+            core.reusable_place = place
         kind = key & codes.KIND_MASK
-        if kind == codes.DRAINED and not (messages[subject].due and messages[subject].key == key):
+        if kind == codes.DRAINED and not (messages[subject].is_scheduled and messages[subject].key == key):
             continue  # the message has drained, or will drain, at another time
         core.now = time
         reason = process_event(addresses, kind, subject, turn)

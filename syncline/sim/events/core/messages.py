@@ -46,7 +46,7 @@ from syncline.sim.events.core.flows import begin_flow
 from syncline.sim.events.core.heap import next_number, push_event, schedule
 
 ISSUED, CLEAR = 1, 2
-"""Values of a message's field ``sent``: its sender has issued it, or its receiver has posted it."""
+"""Values of a message's field ``gloo_state``: its sender has issued it, or its receiver has posted it."""
 
 POSTS_FIRST, PUSHES = 1, 3
 """Values of a plan's field ``gloo``: receives are posted before sends are issued, or messages need no clear-to-send."""
@@ -68,7 +68,7 @@ def take_route(addresses, message_id, route_id):
     message, route = views.messages(addresses)[message_id], views.routes(addresses)[route_id]
     hops, links, shift = views.hops(addresses), views.links(addresses), views.core(addresses).shift
     message.route, message.hops = route_id, route.hops
-    message.before, message.after, message.rate = route.before, route.after, route.rate
+    message.before_s, message.after_s, message.rate = route.before_s, route.after_s, route.rate
     for hop in range(route.hops):
         links[(message_id << shift) + hop].channel = hops[route.hop0 + hop]
 
@@ -81,20 +81,20 @@ def start_message(addresses, message_id):
     message.start = core.now
     if core.delays:  # Python adds a delay to each message
         message.key = number
-        views.late(addresses)[core.late] = message_id
-        core.late += 1
+        views.late(addresses)[core.num_late] = message_id
+        core.num_late += 1
         return
-    begin_flow_after(addresses, message_id, number, message.before)
+    begin_flow_after(addresses, message_id, number, message.before_s)
 
 
 @core_function("void", "int64, float64")
 def start_late_message(addresses, message_id, late_s):
-    """Start a message that is late by ``late_s`` seconds, which come before or after its flow, as its latency does."""
+    """Start a message ``late_s`` seconds late; the delay comes before or after its flow, as its latency does."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
-    before_s = message.before
+    before_s = message.before_s
     is_nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
     if core.eager or message.kind == codes.OF_GLOO or is_nccl:
-        message.after += late_s
+        message.after_s += late_s
     else:
         before_s += late_s
     begin_flow_after(addresses, message_id, message.key, before_s)
@@ -108,7 +108,7 @@ def offer_message(addresses, message_id):
     """
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
-        schedule(addresses, message.after, codes.CLEARED, message_id)
+        schedule(addresses, message.after_s, codes.CLEARED, message_id)
         return True
     if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
         start_message(addresses, message_id)
@@ -150,7 +150,7 @@ def queue_message(addresses, port_id, message_id):
 
 @core_function("void", "int64, int64")
 def await_message(addresses, message_id, reader):
-    """Note that the receiver waits for a message, by which instruction, and start the message if it has its port."""
+    """Note which instruction waits for a message, and start the message if it has its port."""
     message = views.messages(addresses)[message_id]
     message.reader = reader
     if message.offered:
@@ -160,7 +160,7 @@ def await_message(addresses, message_id, reader):
 
 @core_function("void", "int64")
 def schedule_arrivals(addresses, message_id):
-    """Schedule the arrivals that follow when a program's message has left: its own, or those of messages before it.
+    """Schedule the arrivals that are certain now because a program's message has left.
 
     On a line that stays busy, a message waits on its route until as many messages, or bytes, behind it have left as
     NCCL's buffers hold (``ahead``, ``ahead_bytes``), or until no more messages are queued for the route.
@@ -171,20 +171,20 @@ def schedule_arrivals(addresses, message_id):
     queue.queued -= 1
     if queue.waiting:
         messages[queue.last].next = message_id
-        queue.behind += nbytes
+        queue.bytes_behind += nbytes
     else:
-        queue.first, queue.behind = message_id, 0.0
+        queue.first, queue.bytes_behind = message_id, 0.0
     queue.last = message_id
     queue.waiting += 1
     while queue.waiting and (
-        not queue.queued or queue.waiting > core.ahead or queue.behind + nbytes > core.ahead_bytes
+        not queue.queued or queue.waiting > core.ahead or queue.bytes_behind + nbytes > core.ahead_bytes
     ):
         first = queue.first
-        schedule(addresses, messages[first].after, codes.DELIVERED, first)
+        schedule(addresses, messages[first].after_s, codes.DELIVERED, first)
         queue.waiting -= 1
         if queue.waiting:
             queue.first = messages[first].next
-            queue.behind -= messages[queue.first].nbytes
+            queue.bytes_behind -= messages[queue.first].nbytes
 
 
 # Ranks by the eager and the rendezvous rule.
@@ -192,7 +192,7 @@ def schedule_arrivals(addresses, message_id):
 
 @core_function("void", "int64")
 def send_next(addresses, rank_id):
-    """Send the next queued message of a rank, a worker in a collective; without one, its outgoing port is free."""
+    """Send a rank's next queued message, or free its outgoing port if there is none."""
     ranks = views.ranks(addresses)
     rank = ranks[rank_id]
     if not rank.queued:
@@ -278,14 +278,14 @@ def serve_next_part(addresses, port_id):
         if part.receives:
             admit_message(addresses, part.rank)
             return
-        port.serving = part.next_number
+        port.serving = part.next_on_port
 
 
 @core_function("void", "int64")
 def free_incoming_port(addresses, rank_id):
-    """Free a worker's incoming port, because all bytes of a message have left, so that the next message may start.
+    """Free a worker's incoming port, because a message has drained, so that the next message may start.
 
-    A rank is a worker's part in a collective. By the rendezvous rule and in gloo, incoming ports do not admit messages.
+    By the rendezvous rule and in gloo, incoming ports do not admit messages.
     """
     rank = views.ranks(addresses)[rank_id]
     is_eager = views.core(addresses).eager or rank.nccl
@@ -295,7 +295,7 @@ def free_incoming_port(addresses, rank_id):
         admit_message(addresses, rank_id)
     else:  # no message to this rank is left, so the port serves the worker's next collective
         part = views.parts(addresses)[rank.part]
-        views.ports(addresses)[part.port].serving = part.next_number
+        views.ports(addresses)[part.port].serving = part.next_on_port
         serve_next_part(addresses, part.port)
 
 
@@ -360,12 +360,12 @@ def post_receives(addresses, rank_id, entry_number):
     place = views.places(addresses)[plan.rank0 + rank_id - rank.rank0]
     # The clears-to-send are behind the instance's messages, in the same order: by receiving rank, then by turn.
     for turn in range(rank.admitted, rank.admitted + entry.receives):
-        message_id = instance.message0 + plan.total + place.slot0 + turn
+        message_id = instance.message0 + plan.num_messages + place.slot0 + turn
         message = messages[message_id]
-        connection = sources[place.from0 + turn]
+        connection = sources[place.source0 + turn]
         message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.slot0 + turn
         message.port = instance.port0 + connection
-        message.after = views.routes(addresses)[plan.route0 + connection].after  # all that it needs: it has no bytes
+        message.after_s = views.routes(addresses)[plan.route0 + connection].after_s  # without bytes, it needs no more
         queue_at_end_of_instant(addresses, message_id)
     rank.admitted += entry.receives
 
@@ -388,26 +388,25 @@ def issue_sends(addresses, rank_id, entry_number):
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
         rank.issued += 1
-        if message.sent == CLEAR or plan.gloo == PUSHES:  # waits for nothing
-            message.sent = 0
+        if message.gloo_state == CLEAR or plan.gloo == PUSHES:  # waits for nothing
+            message.gloo_state = 0
             queue_at_end_of_instant(addresses, message_id)
         else:
-            message.sent = ISSUED
+            message.gloo_state = ISSUED
 
 
 @core_function("boolean", "int64")
 def advance_gloo_rank(addresses, rank_id):
     """Advance a rank of gloo from round to round until it has to wait; return whether it is done with its collective.
 
-    Each entry of the plan is a round, with the numbers of messages that must have arrived and left before it. Of a rank
-    in its rounds ``needed`` is 0.
+    Each entry of the plan is a round. ``needed`` is 0 while the rank is in its rounds.
     """
     rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
     while rank.needed == 0 and rank.entry < rank.end:
         entry_number = rank.entry
         entry = entries[entry_number]
-        if rank.received < entry.received or rank.departed < entry.departed:
+        if rank.received < entry.needs_received or rank.departed < entry.needs_departed:
             break
         rank.entry = entry_number + 1
         if plan.gloo == PUSHES:
@@ -428,10 +427,10 @@ def advance_gloo_rank(addresses, rank_id):
 def process_clear_to_send(addresses, message_id):
     """Process that a message is clear to send: queue it if its sender has issued it."""
     message = views.messages(addresses)[message_id]
-    if message.sent != ISSUED:
-        message.sent = CLEAR
+    if message.gloo_state != ISSUED:
+        message.gloo_state = CLEAR
         return
-    message.sent = 0
+    message.gloo_state = 0
     if message.start < views.core(addresses).now:  # issued before this instant, so it goes first, see the module
         queue_message(addresses, message.port, message_id)
     else:

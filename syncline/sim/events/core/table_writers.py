@@ -46,7 +46,7 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
                     hops[hop] = channel
                     hop += 1
         route.hops = hop - route.hop0
-        route.rate, route.before, route.after = rate, before_s[i], after_s[i]
+        route.rate, route.before_s, route.after_s = rate, before_s[i], after_s[i]
     return hop - first_hop
 
 
