@@ -56,7 +56,7 @@ class Assembly:
 
     Attributes:
         instructions: instruction of each operation; None at the end of a program.
-        span_name_blocks: names of the spans of the operations so far, ``(N, 4)`` each, before those in ``span_names``.
+        span_name_blocks: names of the spans of the first operations, in blocks ``(N, 4)``.
         span_names: names of the span of each later operation.
         choices: the `First` of programs.
         chosen: results of choices.
@@ -72,12 +72,12 @@ class Assembly:
         self.starts_s, self.workers = starts_s, len(starts_s)
         self.names, self.keys, self.messages = Numbers(), Numbers(), Messages(self.workers)
         self.instructions: list[OnStream | None] = []
-        self.span_names: list[SpanNames] = []  # of each operation behind those in ``span_name_blocks``
+        self.span_names: list[SpanNames] = []
         self.span_name_blocks: list[Ints] = []
         self.choices: list[Choice] = []
         self.chosen: list[ChosenOption] = []
         self.errors: list[str] = []
-        self.spans = 0  # number of spans that the assembled programs can record
+        self.spans = 0
         self.route_indices: dict[tuple[int, int], int] = {}
         self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_ports: dict[str, int] = {}  # by stream
@@ -138,9 +138,9 @@ class Assembly:
         return begin
 
     def assemble_option(self, worker: int, choice: Choice, option: int, return_to: int) -> int:
-        """Assemble the chosen option of a `First`: its receive, and a request for what follows, up to ``return_to``.
+        """Assemble the chosen option of a `First`; return the number of its first operation.
 
-        Return the number of the first operation.
+        The option is a receive, and then a request: Python assembles what follows, up to a jump to ``return_to``.
         """
         begin = len(self.instructions)
         recv = choice.first.options[option]
@@ -184,7 +184,7 @@ class Assembly:
         return begin
 
     def _assemble_shared(self, workers: NDArray[np.int64], program: Program) -> None:
-        """Assemble a program that several workers share: they have the same operations, and each its own parts."""
+        """Assemble a program that several workers share: all run the same operations, each with its own parts."""
         begin, first_part, worker_names = len(self.instructions), self.state.used["parts"], WorkerNames()
         for instruction in program:
             self._add(int(workers[0]), worker_names, instruction)

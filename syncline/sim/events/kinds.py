@@ -1,8 +1,7 @@
 """Kinds of collectives in a simulation: the fields on which participants must agree, and their plans.
 
-A kind's plan is made when its first collective begins. It is made from the plan of the collective's rounds, which is
-kept from one simulation to the next (`syncline.sim.events.plans`); only the workers and the routes between them are new
-in each.
+A kind's plan is made when its first collective begins, from the plan of the collective's rounds. The latter is cached
+between simulations (`syncline.sim.events.plans`); workers and routes are new in each.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class CollectiveKind(NamedTuple):
     """A kind of collective: the fields on which all workers that join a collective must agree.
 
     Attributes:
-        collective: a collective of this kind, the first, from which the plan is made.
+        collective: the first collective of this kind, whose rounds make the plan.
         group: the workers of the collective; all if None.
         places: place of each worker in the group.
     """
@@ -70,7 +69,7 @@ class CollectiveKinds:
             _, number = self._number_of_id[id(collective)]
             return number
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
-        fields = agreed, id(collective.rounds)  # rounds agree if they are one object: to compare them takes long
+        fields = agreed, id(collective.rounds)  # not their values, whose comparison takes long
         if fields not in self._number_of_fields:
             self._number_of_fields[fields] = len(self._kinds)
             self._kinds.append(self._kind(collective))
@@ -160,7 +159,7 @@ class CollectiveKinds:
             record = state["plans"][kind_number]
             rounds_ahead, record["call_s"] = nccl_limits(self._topology, str(collective.algorithm))
             record["nccl"] = True
-            # In messages, of which a rank has one in each round; without a limit, more than there are.
+            # In messages: a rank has one in each round. Without a limit, all messages of the collective.
             record["ahead"] = record["num_messages"] if rounds_ahead is None else rounds_ahead - 1
 
     def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
@@ -239,7 +238,7 @@ class CollectiveKinds:
         if not direct and self._topology.gloo is not None:
             costs = self._topology.gloo
 
-        # A connection for each pair of ranks: of each message, and of its clear-to-send in the other direction.
+        # Each message has a connection, and its clear-to-send has the one in the other direction.
         forward_pairs, backward_pairs = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
         pairs, pair_index = np.unique(np.concatenate([forward_pairs, backward_pairs]), return_inverse=True)
         num_messages = len(plan.senders)
@@ -284,7 +283,7 @@ class CollectiveKinds:
         entries_of_rank = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
         rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)  # of each entry
         round_number = plan.entries["round"].astype(np.int64)
-        # The rounds before this one must be complete, and it itself and all later ones need not.
+        # Rounds before this one must be complete.
         first_pending_round = np.maximum(round_number + 1 - ahead[round_number], 0)
         # Entries are sorted by rank, then by round; one key of both finds the rank's first entry from that round on.
         sort_key = rank * (len(ahead) + 1)

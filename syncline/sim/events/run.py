@@ -26,17 +26,17 @@ def run_events(
     """Return the timeline of workers that run their programs.
 
     Channels are shared: concurrent transfers have max-min fair rates. On each stream a worker has one outgoing port,
-    which serves its messages in the order of queueing, and for collectives one incoming port, which serves them in the
-    order in which the worker's programs receive them. By the rule
+    which serves its messages in the order of queueing. For collectives it has one incoming port, which serves messages
+    in the order in which the worker's programs receive them. By the rule
 
     - *eager*, a message starts when its sender has queued it and both ports are free, wherever its receiver's program
       is: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message
       arrives alpha later;
     - *rendezvous*, it starts when both ends have come to it: ``start``, alpha + o pass, the bytes flow, both ends go
-      on. A worker comes to all messages of a round of a collective at once, when those of its rounds before are over.
+      on. In a collective, a worker comes to all messages of a round once its earlier rounds are over.
 
-    Collectives of gloo follow neither rule, but their own, see `syncline.sim.events.core.messages`. On a network that
-    knows the times of gloo's software, collectives that name no algorithm are gloo's.
+    Collectives of gloo have their own rule, see `syncline.sim.events.core.messages`. On a network with the times of
+    gloo's software, collectives that name no algorithm are gloo's.
 
     A worker is done with a collective when its last message has arrived and its own last message has left. Simultaneous
     events happen in one fixed order.

@@ -79,7 +79,7 @@ CHOICES = EventPriority(11)
 
 
 LARGEST_KEY = 2**62
-"""Key that is no smaller than that of any event of an instant."""
+"""A key that sorts behind every event of its instant."""
 
 
 class Simulation:
@@ -205,7 +205,7 @@ class Simulation:
                 self._act(reason)
 
     def _act(self, reason: int) -> None:
-        """Do what the compiled core cannot do by itself; ``reason`` is the code of why it has returned to Python."""
+        """Do what the compiled core cannot do by itself; ``reason`` is the code with which it has stopped."""
         core = self.core
         stream = int(core["stream"])  # a worker's main stream has the worker's number
         if reason == codes.TIMER:  # a `Compute` with an effect begins; SimPy ends it
@@ -347,7 +347,7 @@ class Simulation:
             core["heap_room"] = room
 
     def _widen_links(self, old_width: int, width: int) -> None:
-        """Give each message more links: ``width`` instead of ``old_width``, for routes with as many channels."""
+        """Give each message ``width`` links instead of ``old_width``, for routes with more channels."""
         state, used = self.state, int(self.core["messages"])
         self.core["width"], self.core["shift"] = width, width.bit_length() - 1  # width = 2^shift
         if not used:

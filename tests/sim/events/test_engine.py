@@ -45,7 +45,7 @@ def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
     for name, before, after in (
         ("core_messages.py", "rank.queued -= 1", "rank.queued -= 2"),
         ("events_codes.py", "KIND_BITS = 58, 4", "KIND_BITS = 58, 5"),
-        ("events_state.py", "before:i4 after:i4", "after:i4 before:i4"),
+        ("events_state.py", "previous:i4 next:i4", "next:i4 previous:i4"),
     ):
         change(sources / name, before, after)
         names.add(engine.object_name())
