@@ -161,7 +161,7 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
     `communication_uncertainty`.
     """
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
-    library = "" if algorithm is None else algorithm.partition("-")[0]  # of "gloo-ring" for instance
+    library = "" if algorithm is None else algorithm.partition("-")[0]  # "gloo-ring" is an algorithm of gloo
     runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
     if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)

@@ -319,12 +319,13 @@ def wire_bytes(
             total_bytes: FloatOrArray = 0.0
             for number, part_bytes in level_parts(kind, sizes, nbytes):
                 sender_bytes = wire_bytes(kind, sizes[number], part_bytes, definition.between)
-                unit_workers = math.prod(sizes[:number]) if definition.leaders else 1  # of which one sends
+                unit_workers = math.prod(sizes[:number]) if definition.leaders else 1  # one of them sends
                 total_bytes = total_bytes + sender_bytes / unit_workers
             return total_bytes
         *inner_sizes, outermost_size = sizes
         inside_bytes: FloatOrArray = 0.0
-        unit_workers = 1  # of which every one sends its part of n bytes, or the first sends n
+        unit_workers = 1
+        # Per unit, each worker sends its part of n bytes, or the first worker sends n bytes.
         for size in inner_sizes:
             inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / unit_workers
             unit_workers *= size

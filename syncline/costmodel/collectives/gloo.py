@@ -266,11 +266,11 @@ def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
     The order of the parents does not matter, so the numbers are sorted and equal paths are returned once. A path takes
     one latency for its notice, and one for each parent.
     """
-    paths: dict[int, tuple[int, ...]] = {0: ()}  # from the root to each worker
+    paths: dict[int, tuple[int, ...]] = {0: ()}  # by worker
     leaf_paths = set()
     for worker in range(workers):
         first_bit = worker.bit_length()
-        end_bit = (workers - 1 - worker).bit_length()  # from here on worker + 2^bit is no worker
+        end_bit = (workers - 1 - worker).bit_length()  # worker + 2^end_bit is no worker
         children = [worker + (1 << bit) for bit in range(first_bit, end_bit)]
         for child in children:
             paths[child] = (*paths[worker], len(children))
@@ -340,7 +340,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
         return 2 * peers * ceil(nbytes / float(segment_bytes)) / workers, float(segment_bytes)
     if kind == "reduce":
         num_segments, _ = segments(workers, nbytes)
-        messages = float(num_segments) - 2 + peers / workers  # of the ring, then one from all workers but the root
+        messages = float(num_segments) - 2 + peers / workers  # a ring, then one from each peer to the root
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
     if kind == "all_gather":  # each part in two halves
         return 2.0 * peers, nbytes / 2

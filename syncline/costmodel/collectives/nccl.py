@@ -168,7 +168,7 @@ def nccl_sockets_s(
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
     """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
     costs = costs or DEFAULT
-    other_workers = workers - 1  # as many hops has a chain, or a lap of a ring
+    other_workers = workers - 1  # hops of a chain, or of a lap of a ring
     if workers < 2 or not nbytes:
         return 0
     if kind in ("broadcast", "reduce"):

@@ -234,13 +234,13 @@ def nccl_estimates_s(
     node_workers = workers // nodes
     is_all_reduce = kind == "all_reduce"
     laps = 2 if is_all_reduce else 1
-    steps, network_steps = laps * (workers - 1), laps * (nodes - 1)  # of a ring, in all and between nodes
+    steps, network_steps = laps * (workers - 1), laps * (nodes - 1)  # a ring's steps, in all and between nodes
     nbytes = nbytes * workers if kind == "all_gather" else nbytes
     size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
     ll_limit = two_nodes_limit if nodes == 2 else more_nodes_limit
     if nodes == 1:
-        ll_limit = LL_BYTES_PER_S[4]  # of Hopper's NVLink, as all constants
+        ll_limit = LL_BYTES_PER_S[4]  # Hopper's NVLink, like all constants
     tree_levels = nodes.bit_length() - 1
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):

@@ -197,9 +197,9 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
 
     Workers of a topology of some workers share the network cards of their nodes with groups of the same spacing.
     """
-    members = getattr(network, "members", None)  # of a topology of some workers, which has the whole network as well
+    members = getattr(network, "members", None)  # only a topology of some workers has members
     whole_network: Any = network if members is None else getattr(network, "whole", None)
-    levels_network = getattr(whole_network, "network", whole_network)  # that of a topology, or the network itself
+    levels_network = getattr(whole_network, "network", whole_network)  # a topology knows its network
     if isinstance(levels_network, (TwoLevel, MultiLevel)):
         all_workers = int(np.max(workers)) if members is None else whole_network.workers
         group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)

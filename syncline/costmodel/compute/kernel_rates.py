@@ -181,7 +181,7 @@ class DecompositionRate:
     def seconds(self, shape: tuple[float, ...], flops: float) -> float:
         """Return the seconds of decompositions; the shape has rows, columns (unless square) and number of matrices."""
         rows, matrices = shape[0], shape[-1]
-        columns = shape[-2]  # which are the rows in the shape (rows, matrices) of square matrices
+        columns = shape[-2]  # square matrices have the shape (rows, matrices)
         return self.start_s + matrices * columns * (self.column_s + rows * self.entry_s) + flops / self.flops_per_s
 
 

@@ -295,11 +295,11 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
 
 def _attention_passes(model: ModelShape, tokens: float, share: Share, software: Software) -> Passes:
     """Return the kernels of attention between its projections: fused, or two products and the kernels on its scores."""
-    # A worker has c-th of the heads for the whole sequence, or all heads for the queries of a c-th of the sequence.
+    # A worker has 1/c of the heads for the whole sequence, or all heads for the queries of 1/c of the sequence.
     head_sharers = share.context if share.by_heads else 1
     heads = model.heads / share.tensor / head_sharers
     head_width = model.scores_width / model.heads
-    queries = tokens / share.sequences * head_sharers  # of a sequence on the worker
+    queries = tokens / share.sequences * head_sharers  # queries of one sequence on the worker
     keys = float(model.sequence)
     if software.attention != "eager":
         shape = (share.sequences, heads, queries, keys, head_width)
@@ -331,7 +331,7 @@ def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software
         passes = _memory_passes(width_bytes, forward=[2] * norms + [3, 3], backward=[5] * norms + [3, 3])
     if "layernorm" in software.recomputed:
         passes.add(_memory_passes(width_bytes, forward=[], backward=[2] * norms))
-    heads_bytes = w * tokens * (model.query_width + model.key_width) / t  # of queries and keys
+    heads_bytes = w * tokens * (model.query_width + model.key_width) / t
     if not model.position_embedding:  # rotary positions
         rotation = memory(2 * heads_bytes, 1 if software.compiled else 5)
         passes.add(Passes([rotation], [rotation]))
@@ -475,7 +475,7 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     dense_layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in dense_passes)
     wait_s = offloaded_layers * layer_wait_s + offloaded_dense_layers * dense_layer_wait_s
 
-    repetitions = work.micro_batches / work.stages  # of all layers and ends, which the stages share evenly
+    repetitions = work.micro_batches / work.stages  # the stages share layers and ends evenly
     device_s = {
         "layers": repetitions * (forward.device_s + backward.device_s),
         "recomputation": repetitions * recomputation.device_s,

@@ -318,11 +318,11 @@ def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     for _ in range(network.workers - ranks):  # leave out a position of the place with the slowest lines to the others
         others_by_place = used_by_place - np.eye(len(used_by_place), dtype=np.int64)  # row: seen from a place
         total_s = (others_by_place * there_and_back_s).sum(axis=1)
-        used_by_place[np.argmax(np.where(used_by_place > 0, total_s, -1.0))] -= 1  # of a place with positions
+        used_by_place[np.argmax(np.where(used_by_place > 0, total_s, -1.0))] -= 1
     is_used = np.zeros(network.workers, dtype=bool)
     for place, count in enumerate(used_by_place.tolist()):
         is_used[np.flatnonzero(place_by_position == place)[:count]] = True
-    index_in_path = np.argsort(place_path(network, nbytes))  # of each place
+    index_in_path = np.argsort(place_path(network, nbytes))
     order = np.argsort(index_in_path[place_by_position], kind="stable")
     return np.concatenate([order[is_used[order]], order[~is_used[order]]])
 

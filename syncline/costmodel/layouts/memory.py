@@ -389,7 +389,7 @@ def layer_bytes(
     hidden_bytes = w + operand / gate if storage.fused else w + operand
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
     attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
-    matrix_inputs = 2 * operand * shape.width  # of the first matrices of attention and of the MLP
+    matrix_inputs = 2 * operand * shape.width  # attention and MLP keep one input each
     per_token = matrix_inputs + w * attention + attention_output + hidden_bytes * hidden
     light = 2 * inputs + tokens * per_token + 2 * mask  # inputs of two norms, and masks of two dropouts
     # The first layers may have a dense MLP instead of experts; this is the difference in bytes.

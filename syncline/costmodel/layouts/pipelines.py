@@ -194,7 +194,7 @@ def gpipe_s(
     for pass_s in (forward_s, backward_s):
         fill_s = stages * np.asarray(pass_s) + lines * np.add(message_s, latency_s)
         is_line_busy = np.less(pass_s, message_s) & np.greater(lines, 0)
-        period_s = np.where(is_line_busy, message_s, pass_s)  # of a micro-batch
+        period_s = np.where(is_line_busy, message_s, pass_s)
         queue_s = is_line_busy * queued * ((lines - 1) * message_s + pass_s)
         total_s = total_s + fill_s + later_microbatches * period_s + queue_s
     return np.asarray(total_s, dtype=np.float64)[()]  # a number if all arguments are numbers
@@ -242,7 +242,7 @@ def gpipe_ends_s(
     for direction, passes_s in enumerate((forward, backward)):
         is_forward = direction == 0
         input_s = np.zeros((*pipelines, microbatches))  # times at which the inputs of a stage's passes arrive
-        for position in range(stages):  # in the order in which the direction visits the stages
+        for position in range(stages):  # place in the direction's order
             stage = position if is_forward else stages - 1 - position
             # A stage begins its backward passes after its last forward pass; forward, the ends are still 0.
             input_s = np.maximum(input_s, end_s[..., stage, None])
@@ -273,10 +273,10 @@ def _arrivals(
     A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """
     departure_s = _completions(ready_s, message_s)
-    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # of each message but the first
+    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # the first message has no entry
     complete_s = departure_s.copy()
     num_messages = ready_s.shape[-1]
-    are_all_queued = np.ones_like(is_queued)  # of each message: whether the next `distance` messages were all queued
+    are_all_queued = np.ones_like(is_queued)  # whether the next `distance` messages were all queued
     for distance in range(1, min(ahead, num_messages - 1) + 1):
         are_all_queued = are_all_queued[..., : num_messages - distance] & is_queued[..., distance - 1 :]
         complete_s[..., :-distance] = np.where(are_all_queued, departure_s[..., distance:], complete_s[..., :-distance])

@@ -130,14 +130,14 @@ def replica_calls(
             calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
     group = layout.context_group
     if c > 1 and layout.context_by == "gathers":
-        key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)  # of keys and values
+        key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
         calls.append(ReplicaCall("context", "all_gather", group, key_bytes, per_layer=2, per_recomputed=1))
         calls.append(ReplicaCall("context", "reduce_scatter", group, c * key_bytes, per_layer=1))
     elif c > 1:
         for elements in (model.attention_inputs_width, model.attention_output_width):
             nbytes = w * micro_tokens * elements / (t * c)
             calls.append(ReplicaCall("context", "all_to_all", group, nbytes, per_layer=2, per_recomputed=1))
-    copies = model.experts_per_token if layout.expert > 1 else 1  # of each token, one for each of its experts
+    copies = model.experts_per_token if layout.expert > 1 else 1  # each expert of a token gets a copy
     if layout.expert > 1:
         expert_call = ReplicaCall("expert", "all_to_all", layout.expert_group, shard_bytes * copies, per_layer=4)
         calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
@@ -240,7 +240,7 @@ def replica_times(
         if call.dimension in overlapped:
             # Computing of a micro-batch in all stages, per call: y.
             beside_s = stages * compute_s / micro_batches / num_calls_in_layers[call.dimension]
-            least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0  # of the last of t pieces
+            least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0  # the last of t pieces
             call_s = np.maximum(least_s, call_s - beside_s)
         stage_waits_s = waits_s.setdefault(call.dimension, [0.0] * stages)
         for stage, count in enumerate(call.counts(layers, recomputed).tolist()):
@@ -288,7 +288,7 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
         chunks: v, chunks of a stage.
     """
     stages = len(stage_s)
-    total_s: FloatOrArray = 0.0  # of this stage and all stages behind it
+    total_s: FloatOrArray = 0.0  # this stage and all stages behind it
     period_s: FloatOrArray = 0.0  # tau
     largest_s: FloatOrArray = 0.0
     for stages_behind, seconds in enumerate(reversed(stage_s)):

@@ -220,7 +220,7 @@ def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
 def _all_reduce_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of one all-reduce of activations among the devices that share a layer, ``(..., N)``."""
     nbytes = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width
-    ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes  # that each device of a ring sends
+    ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes  # each device of a ring sends them
     fitted_s = np.asarray(constants.tensor_call_s + ring_bytes / constants.tensor_bytes_per_s)
     if constants.tensor_times is None:
         return fitted_s
@@ -238,7 +238,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
     is_split = layouts.tensor > 1
-    head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)  # of the output layer
+    head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
     one_layer_s, head_s, send_s, first_after_s = np.broadcast_arrays(
         layer_s(layouts, constants),

@@ -393,16 +393,14 @@ class LevelTopology(ByValue, NetworkTopology):
         """
         senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
         levels, shape = self.network.levels, self.shape
-        top_level = np.zeros(
-            senders.shape, dtype=np.int64
-        )  # of each message: the lowest level with both ends in a unit
+        top_level = np.zeros(senders.shape, dtype=np.int64)  # the lowest level with both ends in a unit
         for unit_workers in shape.unit_workers[:-1]:
             # Each level whose units do not hold both ends adds one.
             top_level += senders // unit_workers != receivers // unit_workers
 
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
         leaving_workers, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
-        columns: list[Ints] = []  # of channels, one entry for each message, -1 for a message that passes none
+        columns: list[Ints] = []  # one entry for each message; -1 is no channel
         if cross_rail:
             changes_rail = (top_level >= 1) & (self._rail(senders) != self._rail(receivers))
             if cross_rail == "spine":

@@ -120,7 +120,7 @@ def slow_down(network: T, factor: float) -> T:
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
     slower: Any = with_links(network, lambda link: _slower_link(link, factor))
-    hivemind: HivemindCosts | None = getattr(slower, "hivemind", None)  # of a `Matrix`
+    hivemind: HivemindCosts | None = getattr(slower, "hivemind", None)  # only a `Matrix` has these costs
     if hivemind is not None:
         slower = replace(slower, hivemind=hivemind.slowed(factor))
     slower_network: T = slower

@@ -100,7 +100,7 @@ def ring_text(network: Network, workers: int) -> str:
     ring = [place_by_worker[ranks[0]] for ranks in places_on(network, workers).ranks]
     if len(ring) < 2:
         return ""
-    place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())  # of a graph
+    place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
     text = ", ".join(str(place_names[place]) for place in ring[:NAMED_PLACES])
     return text if len(ring) <= NAMED_PLACES else f"{text} and {len(ring) - NAMED_PLACES} more"
 
@@ -190,7 +190,7 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
     """
     num_others = len(cost) - 1
     num_subsets = 1 << num_others
-    least_cost = np.full((num_subsets, num_others), np.inf)  # of ways from place 0 over a subset to its last place
+    least_cost = np.full((num_subsets, num_others), np.inf)  # by subset and its last place
     predecessor = np.zeros((num_subsets, num_others), dtype=np.int64)
     # A subset of one place has one way: the line from place 0.
     least_cost[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
@@ -328,7 +328,7 @@ def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
 
 def _ring_numbers(successor: Ints) -> Ints:
     """Return the number of the ring that contains each place, from 0."""
-    first_place = np.full(len(successor), -1)  # of each place's ring
+    first_place = np.full(len(successor), -1)
     for first in range(len(successor)):
         place = first
         while first_place[place] < 0:
@@ -350,7 +350,7 @@ def _improved_ring(order: Ints, rates: Floats, delays_s: Floats) -> Ints:
         narrowest_rate = ring_rates.min()
         new_lines = (order[i], successor[j]), (order[k], successor[i]), (order[j], successor[k])
         new_rates = [_narrowest_other(ring_rates, i, j, k), *(rates[line] for line in new_lines)]
-        new_narrowest_rate = np.minimum.reduce(new_rates)  # of each possible swap
+        new_narrowest_rate = np.minimum.reduce(new_rates)  # by swap
         new_delays_s = np.add.reduce([delays_s[line] for line in new_lines])
         change_s = new_delays_s - ring_delays_s[i] - ring_delays_s[j] - ring_delays_s[k]
 

@@ -60,7 +60,7 @@ class MeasuredTimes:
         """Return the seconds of ``nbytes`` among ``ranks``, broadcast; NaN outside of the measured numbers of ranks."""
         sizes, counts = np.broadcast_arrays(np.asarray(nbytes, dtype=float), np.asarray(ranks))
         measured_counts = sorted({point.ranks for point in self.points})
-        measured_parts = [(count - 1) / count for count in measured_counts]  # in which log t is linear
+        measured_parts = [(count - 1) / count for count in measured_counts]  # log t is linear in them
         log_s = np.stack([self._log_s(sizes.ravel(), count) for count in measured_counts], axis=1)
         parts = (counts.ravel() - 1) / counts.ravel()
         interpolated = [

@@ -91,7 +91,7 @@ def sharded_exchanges(
         exchange = Exchange(nbytes, label=label, collective=collective, shares_call=False, ready=ready, needed=needed)
         exchanges.append(exchange)
 
-    length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
+    length = 1.0 / micro_batches  # a micro-batch's fraction of the step's computing
     for number in range(micro_batches):
         begin = number * length
         # The fractions `ready` and `needed` of units are of the micro-batch's computing.

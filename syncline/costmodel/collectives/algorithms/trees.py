@@ -61,7 +61,7 @@ def range_halvings(workers: int) -> tuple[Halving, ...]:
             if length > 1:
                 halves.append((first, length // 2))
                 cuts.append((first, middle, upper_length))
-            halves.append((middle, upper_length))  # which is all of a range of one worker
+            halves.append((middle, upper_length))
         senders, receivers, lengths = np.array(cuts).T
         halvings.append(Halving(frozen(senders), frozen(receivers), frozen(lengths)))
         ranges = halves
@@ -158,11 +158,11 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
 def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the (child, parent) messages of each round of a reduction up both trees of a double binary tree.
 
-    In every round, workers that have received from all their children send to their parents, the deepest first. No
-    worker sends or receives twice in a round.
+    In every round, workers that have received from all their children send to their parents. The deepest workers send
+    first. No worker sends or receives twice in a round.
 
     Source: the trees are those of P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast,
-    reduction and scan", Parallel Computing 35 (2009), the order is ours.
+    reduction and scan", Parallel Computing 35 (2009). The order is ours.
     """
     parent_of = two_tree_parents(workers)
 
