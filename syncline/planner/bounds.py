@@ -65,9 +65,9 @@ def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors
 
 
 def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
-    """Return the lower and the upper bound of a value whose two independent causes each have bounds.
+    """Return the bounds of a value that errors of computing and communication change independently.
 
-    The logarithms of the deviations by each cause add in quadrature.
+    The logarithms of their deviations add in quadrature.
 
     Args:
         value: the value.

@@ -245,7 +245,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     def fastest_at_latency(factor: float) -> int:
         return fastest_plan(plans, scaled(question.network, selected=outermost.links, latency=factor))
 
-    only_index = np.zeros(1, dtype=np.int64)  # of the setting and of the network
+    only_index = np.zeros(1, dtype=np.int64)  # there is one setting and one network
     computing = computing_bounds(plans[0].projection)
     communication = communication_bounds(plans[0].projection, [question.network])
     low, high = threshold_bounds(computing, communication, settings=only_index, networks=only_index)
@@ -323,7 +323,7 @@ def _threshold_record(
     Args:
         quantity: ``bandwidth``, ``latency`` or ``workers``.
         now: present value.
-        is_increase: whether the change is above the present value.
+        is_increase: whether the threshold is above the present value.
         change: the change of the first plan.
         bounds: lower and upper factor of communication relative to computing.
     """

@@ -277,7 +277,7 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     """
     lines = []
     for reason, count in Counter(row["loss_unknown"] for row in unranked).most_common(MOST_REASONS):
-        is_beyond_fit = "beyond the fit" in reason  # which another option allows
+        is_beyond_fit = "beyond the fit" in reason  # an option allows this
         hint = " (--extrapolate answers beyond)" if is_beyond_fit and not question.extrapolate else ""
         lines.append(f"The loss of {count} plan{'s' if count > 1 else ''}: {reason}{hint}.")
     for fit, fields in _fields_beyond_fits(rows).items():

@@ -100,7 +100,7 @@ def _short_table(advice: Advice) -> Group:
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
     parallel = data_parallel_row(ranked)
     if parallel is not None and parallel not in shown:
-        shown[-1] = parallel  # in the place of the slowest that is shown
+        shown[-1] = parallel  # replaces the slowest
     shown += others[: SHORT - len(shown)]
     hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
     note = (

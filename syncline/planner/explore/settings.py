@@ -172,7 +172,7 @@ class Field:
     """A setting, with the texts of its values.
 
     Attributes:
-        name: name of the setting, and in a link.
+        name: name of the setting, also in a link's query.
         control: the control of the page that sets it: its label, its values and its limits.
     """
 

@@ -93,7 +93,7 @@ class GoodputQuestion:
     def with_recovery(self, recovery: str, interval: Any) -> FailuresSpec:
         """Return the failures with a recovery and a checkpoint interval."""
         checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
-        if recovery == "alone":  # which specs do not have; all other fields mean the same
+        if recovery == "alone":  # specs do not have this recovery
             recovery = "restart"
         return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": recovery})
 

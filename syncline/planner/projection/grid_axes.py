@@ -165,7 +165,7 @@ class NetworkGrid:
                 columns[grid.path] = indices, grid.shown
                 continue
             name, values = link_number
-            if name not in LINK_COLUMNS:  # which have columns already
+            if name not in LINK_COLUMNS:  # projections have these columns already
                 columns[f"network.{name}"] = indices, tuple(values)
         return networks, columns
 
@@ -220,6 +220,6 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
     changed_fields = with_overrides({"network": original_fields}, [override])["network"]
     try:
         return network(changed_fields | {"name": original.name}, "network")
-    except SpecError as error:  # of the value, or of another field that does not go with it
+    except SpecError as error:  # the value is wrong, or contradicts another field
         option = grid.origin if error.path == path_in_spec else f"{grid.origin} ({error.path} of {original.name})"
         raise SpecError(option, error.value, error.expected) from None

@@ -245,7 +245,7 @@ class IntraReplica:
         for (num_workers, micro_batches, recomputed_layers), rows in rows_by_step.items():
             row_network = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
             factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
-            cache = selection.cache if row_network is network else PriceCache()  # which is for one network
+            cache = selection.cache if row_network is network else PriceCache()  # a cache is for one network
             equal_settings = _EqualSettings(num_workers, row_network, factor, ndim, cache)
             try:
                 times = replica_times(

@@ -162,7 +162,7 @@ def plan_memory(
         needed = np.clip(np.ceil(needed), 1, max_micro_batches)
         micro_batches = _next_divisor(needed.astype(np.int64), sequences)
     parts_of_kinds = [memory.parts for memory in memories]
-    parts: dict[str, Any] = {}  # those of the chosen kind of sharding in each setting
+    parts: dict[str, Any] = {}  # with the chosen kind of sharding in each setting
     for name, unsharded_part in unsharded.parts.items():
         part_by_kind = [kind_parts[name] for kind_parts in parts_of_kinds]
         if all(part is unsharded_part for part in part_by_kind):

@@ -259,7 +259,7 @@ class ProjectionPlan:
     ) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
         """Return the seconds of a collective, of encoding its payload, and of the collective after an idle link."""
         prices = self.call_cost(part, selection)
-        members = selection.select_settings(self.replicas)  # of the call: one worker of each replica
+        members = selection.select_settings(self.replicas)  # one worker of each replica
         if part.group is not None:  # a group has the same ranks in every setting
             members = np.full_like(members, len(part.group))
         size = selection.select_traffic_rows(part.payload_bytes)

@@ -210,7 +210,7 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     for index, method_plan in enumerate(plan.method_plans):
         for traffic in method_plan.traffic:
             exchanges = traffic.exchanges
-            if plan.layout.workers > 1:  # without those inside a replica, which have a group
+            if plan.layout.workers > 1:  # leave out exchanges inside a replica: they have a group
                 exchanges = [exchange for exchange in exchanges if exchange.first_group is None]
             nbytes[traffic.settings, index] = bytes_per_step(exchanges, plan.spec.steps)
     return nbytes

@@ -58,7 +58,7 @@ class PricedSettings(NamedTuple):
         settings: index of each setting in the plan.
         traffic_rows: index of each setting in the arrays of its traffic.
         network: the network, or a link whose fields are arrays.
-        ndim: number of axes of the prices, of `price_ndim`.
+        ndim: number of axes of the prices, see `price_ndim`.
         cache: the calls that are priced already.
         factors: factors of computing and of communication for these settings.
     """

@@ -27,8 +27,8 @@ class ActivitySpan(NamedTuple):
     """The start and end of one activity of a worker.
 
     Attributes:
-        kind: ``compute`` (with everything else that keeps the worker busy, also inside its replica), ``wait``, or
-            ``network``, which is parallel to the others.
+        kind: ``compute`` (all that keeps the worker busy, also communication inside its replica), ``wait``, or
+            ``network`` (parallel to the others).
         label: name of the exchange.
         start_s: start in seconds from the beginning of the round.
         end_s: end in seconds from the beginning of the round.

@@ -132,11 +132,11 @@ def _speedups_on_links(
 
 
 def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS) -> dict[str, Thresholds]:
-    """Return the highest bandwidth at which a speedup crosses each ratio, and whether it is reached above or below.
+    """Return the highest bandwidth at which speedups cross each ratio, and whether they reach it above or below.
 
     Args:
         speedups: speedups of methods in settings on links.
-        count: E, the number of such combinations.
+        count: E, the number of combinations of method, setting and link.
         ratios: speedups by name; the ratio 1 is reached only by a method that is faster than the first one.
     """
     names, targets = list(ratios), np.array(list(ratios.values()))
@@ -208,7 +208,7 @@ def threshold_columns(
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
         # Combinations of a method, a setting and a link; those of two closed forms have thresholds.
-        methods, settings = np.nonzero(plan.included[:, 1:].T)  # without the first method, which is the baseline
+        methods, settings = np.nonzero(plan.included[:, 1:].T)  # the first method is the baseline
         link_index = np.tile(np.arange(len(network_indices)), len(settings))
         methods, settings = np.repeat(methods + 1, len(network_indices)), np.repeat(settings, len(network_indices))
         networks = np.array(network_indices)[link_index]
@@ -225,9 +225,9 @@ def threshold_columns(
                 plan, links, settings=settings[repeated], link_index=link_index[repeated], methods=methods[repeated],
                 factors=np.concatenate([np.ones_like(low), low, high])[order],
             )  # fmt: skip
-            places = np.argsort(order).reshape(len(SUFFIXES), -1)  # of each suffix's combinations in the sorted order
+            places = np.argsort(order).reshape(len(SUFFIXES), -1)  # invert the sorting
             for name, threshold in thresholds(speedups_at, len(order)).items():
-                when[name][cells] = threshold.when[places[0]]  # of the value, the first of `SUFFIXES`
+                when[name][cells] = threshold.when[places[0]]  # the first of `SUFFIXES` is the value
                 for suffix, suffix_places in zip(SUFFIXES, places, strict=True):
                     bandwidths[name, suffix][cells] = threshold.bytes_per_s[suffix_places]
     columns: Columns = {}

@@ -81,7 +81,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
         for exchange in traffic.exchanges:
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
-            payload_bytes = first_value(exchange.payload_bytes)  # of the only setting
+            payload_bytes = first_value(exchange.payload_bytes)
             step_bytes = payload_bytes * exchange.num_runs(steps) / steps
             totals += level_bytes(
                 exchange.collective, step_bytes, ranks=group, workers=workers, unit_workers=unit_sizes
@@ -105,7 +105,7 @@ def _layout_bytes(
         num_calls = micro_batches * sum(call.counts(layers, recomputed_layers)) / stages
         totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
     if stages > 1:
-        message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # of all workers that share it
+        message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # several workers may share it
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
         # Each message's levels, once per chunk. After each chunk but the last, the last stage sends to the first one.

@@ -122,8 +122,7 @@ class SolvedAnswer(NamedTuple):
     Attributes:
         record: fields of the answer, in addition to those of the row.
         row: row of the projection at the value ``record["at"]``.
-        met_above: whether the value and all larger ones meet the target, so that small values are better answers;
-            else the value and all smaller ones meet it, and large values are better.
+        met_above: whether larger values also meet the target, and small values are better; else the reverse.
     """
 
     record: dict[str, Any]

@@ -66,13 +66,13 @@ class DecisionVariable:
         name: name of the variable: bandwidth, latency, period, delay or workers.
         sense: which value that meets the target is the answer: ``least``, ``most``, ``fewest`` or ``longest``.
         unit: unit of the values.
-        owner: name of the link, the method or the network that has the variable, for people.
+        owner: name of the variable's link, method or network, for people.
         grid: values that are tried first, ascending.
         whole_values: all possible values, ascending, if they are whole numbers; else None.
         setting_at: function from a value to the setting that is projected.
         text: function from a value to its text for people.
-        current_value: value in the question.
-        place: the link that has the variable, if the variable is of a link.
+        current_value: the question's present value; None if it has none.
+        place: the variable's link; None for other variables.
     """
 
     name: str
