@@ -146,7 +146,7 @@ class Assembly:
         recv = choice.first.options[option]
         if recv is not None:
             self._add(worker, self._worker_names[worker], recv)
-        self._append(Operation(codes.THEN, number=len(self.chosen)), choice.first, NO_SPAN)  # asks Python for the rest
+        self._append(Operation(codes.AFTER_CHOICE, number=len(self.chosen)), choice.first, NO_SPAN)
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
         self.spans += 1  # of the receive
@@ -255,7 +255,8 @@ class Assembly:
         """Return the operation of a `StreamWait`, and the names of its span; it has a span on the main stream alone."""
         is_hidden = worker_names.stream != COMPUTING
         span_names = NO_SPAN if is_hidden else self._span(worker_names.stream, "wait", wait.label, wait.step)
-        return Operation(codes.HOLD, hidden=is_hidden, number=self._mark_number(worker_names, wait.key)), span_names
+        mark = self._mark_number(worker_names, wait.key)
+        return Operation(codes.WAIT_FOR_MARK, hidden=is_hidden, number=mark), span_names
 
     def _mark_number(self, worker_names: WorkerNames, key: Hashable) -> int:
         """Return the number of a worker's mark, a new one if the key is new."""

@@ -13,8 +13,8 @@ NOT_ENTERED = 2**31 - 1
 LEFT_OVER = 1e-12
 """Fraction of a flow's bytes up to which the rest counts as a rounding error, and the flow as done."""
 
-# Instructions. MARK and HOLD are a stream's mark and wait for a mark; THEN asks Python for what follows a choice.
-COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
+# Instructions. MARK sets a stream's mark; AFTER_CHOICE asks Python for what follows a `First`.
+COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, AFTER_CHOICE, WRONG, MARK, WAIT_FOR_MARK = range(12)
 
 # Messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
 OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
@@ -22,8 +22,8 @@ OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
 # States of a worker's part in a collective; 0 before the worker joins.
 PART_JOINED, PART_DONE = 1, 2
 
-# Events. TAKEN ends a collective whose duration is fixed.
-GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
+# Events. DURATION_OVER ends a collective whose duration is fixed.
+GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, DURATION_OVER = range(12)
 
 # Reasons why compiled code returns to Python.
 IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)

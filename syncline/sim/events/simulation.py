@@ -279,7 +279,7 @@ class Simulation:
             self.env.call_later(0.0, partial(self._decide_at_end_of_instant, worker), CHOICES)
         elif any(can_run):
             for message in self.awaited_messages.pop(worker, ()):
-                messages[message]["reader"] = 0  # nothing waits for it any more
+                messages[message]["awaited_by"] = 0  # nothing waits for it any more
             operation = int(self.state["streams"][worker]["operation"])
             self._read_used_rows()
             first_option = can_run.index(True)

@@ -67,7 +67,7 @@ TABLES: dict[str, np.dtype[Any]] = {
         " receives:i4 slot0:i8 busy:i1 gloo:i1 nccl:i1 issued:i4 departed:i4 ahead:i4"
     ),
     "messages": _record(
-        "kind:i1 is_scheduled:i1 sent:i1 offered:i1 arrived:i1 reader:i1 flowing:i1 gloo_state:i1"
+        "kind:i1 is_scheduled:i1 sent:i1 offered:i1 arrived:i1 awaited_by:i1 flowing:i1 gloo_state:i1"
         " hops:i4 reading_stream:i4 route:i4 next:i4 port:i4 sender:i4 receiver:i4 turn:i4 operation:i4 last_search:i4"
         " nbytes:f8 bytes_left:f8 rate:f8 fair_rate:f8 rate_since_s:f8 before_s:f8 after_s:f8 end:f8 key:i8 start:f8"
     ),

@@ -210,7 +210,7 @@ def enter_collective(addresses, part_id):
         instance = views.instances(addresses)[instance_id]
         instance.entered += 1
         if instance.entered == plan.workers:
-            schedule(addresses, plan.duration_s, codes.TAKEN, instance_id)
+            schedule(addresses, plan.duration_s, codes.DURATION_OVER, instance_id)
         return -1
     delay_s = plan.call_s  # the time of the library's software per call
     if plan.openings:  # TCP windows shrink at each timeout of an idle connection, and have to open again

@@ -50,7 +50,7 @@ from syncline.sim.events.core.messages import (
 )
 
 BY_RECV, BY_FIRST = 1, 2
-"""Values of a message's field ``reader``: the kind of instruction that waits for the message."""
+"""Values of a message's field ``awaited_by``: the kind of instruction that waits for the message."""
 
 
 @core_function("boolean")
@@ -88,12 +88,12 @@ def receive(addresses, stream_id):
     message = views.messages(addresses)[message_id]
     message.reading_stream = stream_id
     if not message.sent:  # its sender has not come to it yet
-        message.reader = BY_RECV
+        message.awaited_by = BY_RECV
         return False
     if not message.arrived:
         await_message(addresses, message_id, BY_RECV)
         return False
-    message.sent = message.reader = 0  # the record is free for the next message with this tag
+    message.sent = message.awaited_by = 0  # the record is free for the next message with this tag
     complete_instruction(addresses, stream_id, message.nbytes)
     return True
 
@@ -140,7 +140,7 @@ def reason_to_stop(addresses, code):
         return codes.IDLE
     if code == codes.FIRST:
         return codes.CHOICE
-    if code == codes.THEN:
+    if code == codes.AFTER_CHOICE:
         return codes.CHOSEN
     return codes.REFUSED
 
@@ -186,7 +186,7 @@ def run_stream(addresses, stream_id):
         elif code == codes.MARK:
             stream.operation += 1
             set_mark(addresses, operation.number)
-        elif code == codes.HOLD:
+        elif code == codes.WAIT_FOR_MARK:
             if not wait_for_mark(addresses, stream_id, operation.number):
                 return codes.IDLE
         elif code == codes.JUMP:
@@ -243,11 +243,11 @@ def deliver_message(addresses, message_id):
     """Hand a message of a program, which has arrived, to its receiver; return the reason if Python must act."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.arrived = 1
-    if message.reader == BY_RECV:
-        message.sent = message.reader = 0
+    if message.awaited_by == BY_RECV:
+        message.sent = message.awaited_by = 0
         complete_instruction(addresses, message.reading_stream, message.nbytes)
         core.resume = message.reading_stream
-    elif message.reader == BY_FIRST:
+    elif message.awaited_by == BY_FIRST:
         core.stream = message.receiver
         return codes.CHOICE
     return codes.IDLE
@@ -291,7 +291,7 @@ def process_event(addresses, kind, subject, turn):
             done_rank = subject
     elif kind == codes.CLEARED:
         process_clear_to_send(addresses, views.messages(addresses)[subject].turn)
-    elif kind == codes.TAKEN:
+    elif kind == codes.DURATION_OVER:
         finish_all_ranks(addresses, subject)
     elif kind == codes.QUEUE:
         queue_message(addresses, views.messages(addresses)[subject].port, subject)

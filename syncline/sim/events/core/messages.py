@@ -7,30 +7,28 @@ in this condition. It is drained when its last byte has left, which frees both p
 line that stays busy, a message that NCCL sends from one worker to another arrives when as many messages behind it have
 left as `syncline.costmodel.network.software_costs.messages_ahead` says, or when its route has none in the queue.
 
-Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
-noted in the order in which they start, each with the number that its next event will have.
+Python computes the lateness of messages after the event in which they start. Until then they are noted in the order in
+which they start, each with the number that its next event will have.
 
 **Ranks by the eager and the rendezvous rule.** A worker has an outgoing port, which serves one message at a time in the
 order of queueing, and an incoming port, which serves messages in the order in which the worker's program receives them.
 A message starts when it has both ports. By the rendezvous rule a worker comes to one round after another, which keeps
-the ports in order by itself. A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those
-that have arrived, see `syncline.sim.program.library_rounds`. No other rank sends on a worker's stream while this rank
-is under way, so the rank has one message at its outgoing port, and the messages that wait behind it are a count: the
-plan says which messages they are.
+the ports in order. A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those that have
+arrived, see `syncline.sim.program.library_rounds`. No other rank sends on a worker's stream meanwhile. So a rank has
+one message at its outgoing port, and counts those that wait behind it; the plan says which they are.
 
 **Ranks of gloo.** A message leaves only after its receiver has posted it. A rank comes to a round after all its
 messages up to ``ahead`` rounds before have arrived, and in a ring after all its sends up to then have left. It posts
-its receives of that round, each of which sends a clear-to-send to the sender, and issues its sends. A message that is
+its receives of that round, and issues its sends. Each post sends a clear-to-send to the sender. A message that is
 issued and clear to send queues on the connection of the two ranks, as the clear-to-send did in the other direction. A
-connection carries one message at a time each way; connections share links by max-min fairness, as many TCP connections
-do; no rank has a port. A direct exchange (`syncline.sim.program.rounds`) is the same without clears-to-send.
+connection carries one message at a time each way. Connections share links by max-min fairness, as TCP connections do.
+No rank has a port. A direct exchange (`syncline.sim.program.rounds`) is the same without clears-to-send.
 
 Messages that a rank of gloo posts and issues at one instant queue in the order of its program: a round's clear-to-send
 comes before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and
-that become clear to send at that instant, go first. A route's overhead counts as latency, of messages and of
-clears-to-send. The software's time (`GlooCosts`) is likewise per message and clear-to-send; its time per call and byte
-comes before a rank's first round. Here a plan's entry is one round, and holds the number of messages that must have
-arrived and left before it.
+that become clear to send at that instant, go first. The latency of messages and of clears-to-send contains the route's
+overhead and the software's time per message (`GlooCosts`). Its time per call and byte comes before a rank's first
+round. Here a plan's entry is one round, and holds the numbers of messages that must have arrived and left before it.
 
 Source: as `syncline.costmodel.collectives.gloo`.
 """
@@ -110,7 +108,7 @@ def offer_message(addresses, message_id):
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         schedule(addresses, message.after_s, codes.CLEARED, message_id)
         return True
-    if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
+    if message.kind != codes.OF_PROGRAM or core.eager or message.awaited_by:
         start_message(addresses, message_id)
     else:
         message.offered = 1
@@ -149,10 +147,10 @@ def queue_message(addresses, port_id, message_id):
 
 
 @core_function("void", "int64, int64")
-def await_message(addresses, message_id, reader):
+def await_message(addresses, message_id, awaited_by):
     """Note which instruction waits for a message, and start the message if it has its port."""
     message = views.messages(addresses)[message_id]
-    message.reader = reader
+    message.awaited_by = awaited_by
     if message.offered:
         message.offered = 0
         start_message(addresses, message_id)
