@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def refuse_changed_files(path: Path) -> Iterator[None]:
-    """Turn errors while results are read into one line, because changed files are a mistake in the input.
+    """Turn any error of the reading of results into one `SynclineError`: changed files are a mistake in the input.
 
     Readers that check the content of a file refuse it themselves (`syncline.runs.folders.result_files`); this context
     catches errors that only occur when several files are inconsistent.

@@ -120,7 +120,7 @@ class Communicator:
     Attributes:
         ledger: the calls of all collectives so far.
         world_size: M, number of workers in the group.
-        local_workers: the worker of each row, R numbers.
+        local_workers: the worker of each of the R rows that tensors have in this process.
         replicas: number of independent repetitions of the group along the worker axis (1 in processes).
     """
 

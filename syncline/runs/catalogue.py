@@ -224,7 +224,7 @@ def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per published fit of losses: its methods, its law, and its data.
 
-    ``seen``: range of each field in the data. ``off``: range of the fit's errors on the data.
+    The column ``seen`` has the range of each field in the data, ``off`` the range of the fit's errors on the data.
     """
     return [
         {

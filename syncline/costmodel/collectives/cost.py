@@ -211,7 +211,7 @@ def hierarchy_s(
     Args:
         kind: one of ``COLLECTIVES``.
         name: one of ``HIERARCHIES[kind]``.
-        levels: the peers that exchange at each level, from the innermost to the outermost, whose size may be an array.
+        levels: the peers that exchange at each level, the innermost first; the outermost may have an array of sizes.
         nbytes: bytes n of the collective, by the table of this module.
         rule: the start rule of messages.
 

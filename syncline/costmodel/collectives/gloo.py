@@ -233,7 +233,7 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, li
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha_s)
     num_segments, segment_bytes = segments(workers, nbytes)
-    # gloo's ring goes on to the end of all k P segments: k P - 2 messages, where a reduce-scatter needs k (P - 1).
+    # With k segments for each of P workers, gloo's ring sends k P - 2 messages; a reduce-scatter needs k (P - 1).
     messages = np.maximum(num_segments - 2, 1)  # a single worker has two segments, and its result is not used
     ring_s = window_s(messages, segment_bytes / rate, alpha_s, one_socket=np.equal(workers, 2))
     # Each worker's own connection to the root was idle; all chunks together share the root's download.

@@ -283,7 +283,7 @@ class _NcclView(NamedTuple):
 
 
 def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
-    """Return a network as NCCL's model sees it; the rate is infinite on networks of neither links nor nodes."""
+    """Return a network as NCCL's model sees it; other networks than links and nodes get an infinite rate."""
     if isinstance(network, Link):
         rate, fabric = network.goodput_bytes_per_s, network.fabric
         # Network cards join nodes of one GPU each; NVLink and PCI Express join the GPUs of one node.

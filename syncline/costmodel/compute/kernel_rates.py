@@ -212,10 +212,11 @@ class UpdateRates:
     view_s: float
 
     def seconds(self, kind: str, shape: tuple[float, ...], flops: float) -> float:
-        """Return the seconds of a matrix decomposition, or of a choice of the largest numbers, on the device.
+        """Return the seconds of a matrix decomposition, or of a top-k selection, on the device.
 
         Args:
-            kind: ``qr``; ``cholesky``, for which an implementation takes the faster of both; ``eigh``; or ``largest``.
+            kind: ``qr``; ``cholesky``, for which an implementation may run a QR if that is faster; ``eigh``; or
+                ``largest``, the top-k selection.
             shape: see `syncline.costmodel.compute.operations.Operation`.
             flops: FLOPs of the decomposition.
 

@@ -131,7 +131,9 @@ class Tcp:
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
         """Return the bytes per second that the connections carry with open windows.
 
-        ``line_bytes_per_s`` is R, the rate of the line; ``round_trip_s`` is r, seconds; at 0 no window is too small.
+        Args:
+            line_bytes_per_s: rate of the line.
+            round_trip_s: seconds of a round trip; with 0 s, the windows do not limit the rate.
         """
         with np.errstate(divide="ignore", over="ignore"):
             window_limit = np.divide(self.connections * self.window_bytes, round_trip_s)

@@ -118,7 +118,9 @@ def ratio_within(family: str, method: str) -> Uncertainty:
 
 @cache
 def _tokens_drift() -> Uncertainty:
-    """Return the uncertainty of ratios per e-fold of tokens above 20 per parameter, measured for Streaming DiLoCo."""
+    """Return the uncertainty of loss ratios per e-fold of tokens, measured for Streaming DiLoCo.
+
+    The fewest tokens of the measurements are 20 per parameter, for which the fits are made."""
     family = "douillard-2025-dolma"
     ddp_losses = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
     ratios_by_replicas: dict[float, dict[float, float]] = {}  # by replicas, then by tokens

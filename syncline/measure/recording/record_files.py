@@ -158,7 +158,7 @@ def rank_record_from_tables(
 
 
 def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) -> None:
-    """Check that the numbers in a table of events are in range, and that its words are known."""
+    """Check that the numbers in a table of events are in range, and that its texts are names of kinds."""
     for name in NON_NEGATIVE_COLUMNS:
         lowest = pc.min(events[name]).as_py()
         if lowest is not None and lowest < 0:

@@ -206,6 +206,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     agree_on_spec(first_run, options, store, place)
     link = parse_link(plan.link, "link")
 
+    # The memory carries the data at once, and each worker then waits for the seconds that gloo would take.
     def idle_s(transfer: CarriedCollective) -> float:
         return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
 

@@ -47,7 +47,7 @@ def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
     may_use_switches = int(row["switches"]) != 0
     switches = SWITCHES.get(generation) if may_use_switches else None  # the costs of sums in switches
-    card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no card
+    card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no network card
     gpu_nodes = GpuNodes(
         gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
         card_latency_s=0.0,  # a part of the fitted costs

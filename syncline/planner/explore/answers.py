@@ -361,7 +361,7 @@ def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str
 
     A bandwidth suffices if no higher one makes the step 5% faster.
     """
-    if len(sizes_of_sites(ranking.settings)) == 1:
+    if len(sizes_of_sites(ranking.settings)) == 1:  # a single site has no line whose bandwidth could change
         return []
     rows = []
     for row in ranking.rows:

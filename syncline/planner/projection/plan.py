@@ -375,7 +375,7 @@ class ProjectionPlan:
     def _first_setting(
         self, method_index: int, network: Network, cache: PriceCache | None
     ) -> tuple[Traffic, PricedSettings]:
-        """Return a method's traffic in the first setting, and this setting alone, on a network without arrays."""
+        """Return a method's traffic in the first setting, and the setting's prices on a network without arrays."""
         traffics = self.method_plans[method_index].traffic
         (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)

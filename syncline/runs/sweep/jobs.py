@@ -289,7 +289,7 @@ class Allowance:
     def grant_one(self, longest_s: float) -> bool:
         """Return whether one more training may start while others run, and count it.
 
-        ``longest_s``: seconds of the longest training so far, which grants of overlapping trainings do not show.
+        ``longest_s``: seconds of the longest training so far.
         """
         if self._now() + longest_s > self._end_s or self._remaining == 0:
             self.spent = True

@@ -79,7 +79,7 @@ class Ports:
 
     @property
     def done_s(self) -> Floats:
-        """Return the time at which a worker's last message has arrived and has left, ``(..., P)`` seconds."""
+        """Return the time at which a worker has received and sent its last messages, ``(..., P)`` seconds."""
         return np.maximum(self.received_s, self.out_s)
 
 
