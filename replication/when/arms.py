@@ -94,7 +94,7 @@ class ArmsMethod(optim.DionMethod):
         **options: Any,
     ) -> None:
         rule = optim.MatrixSplit(CholeskyDion(), optim.adam())
-        shared: dict[str, Any] = {"trigger": optim.Every(), "factors": False, "hold": False, "worker_axis": True}
+        shared: dict[str, Any] = {"trigger": optim.Every(), "sends_factors": False, "holds": False, "worker_axis": True}
         super().__init__(params, 1.0, rule, other_lr=other_lr_share, **shared, **options)
         self._form = form
         device = self.param_groups[0]["params"][0].device
