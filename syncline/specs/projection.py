@@ -71,7 +71,7 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the tokens of a worker in a step: those of the spec, else its share of the default batch."""
         if self.tokens_per_worker is not None:
             return self.tokens_per_worker
-        workers_per_sequence = self.layout.build().workers // self.layout.data
+        workers_per_sequence = self.layout.tensor * self.layout.context * self.layout.pipeline
         share_tokens = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
         # The workers that compute a sequence together have at least a whole one.
         return max(share_tokens, math.ceil(self.model.sequence / workers_per_sequence))

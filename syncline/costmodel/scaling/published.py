@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -61,6 +61,7 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
     return DILOCO_BATCH.value({"parameters": parameters, "replicas": replicas})
 
 
+@lru_cache(maxsize=65536)
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
     """Return a batch in tokens between the best batches of data parallelism and of DiLoCo with 2 replicas.
 

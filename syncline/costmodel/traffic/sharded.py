@@ -32,6 +32,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Literal, get_args
 
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.exchanges import Exchange
 from syncline.costmodel.traffic.overlap import FORWARD_SHARE, Bucket
 from syncline.errors import SpecError, one_of
@@ -47,7 +48,7 @@ WeightMessages = Literal["prefetched", "gathers", "broadcasts"]
 def sharded_exchanges(
     gradient_bytes: float,
     parameter_bytes: float,
-    workers: int,
+    workers: IntOrArray,
     sharding: str,
     units: Sequence[Bucket],
     micro_batches: int = 1,
@@ -60,7 +61,7 @@ def sharded_exchanges(
     Args:
         gradient_bytes: n, bytes of all gradients.
         parameter_bytes: w, bytes of all parameters.
-        workers: P.
+        workers: P; an array gives arrays of bytes.
         sharding: ``optimizer``, ``gradients`` or ``full``.
         units: buckets of the gradient of one micro-batch, see `gradient_buckets`; one collective carries a unit.
         micro_batches: B, number of micro-batches, one after another in a step.
@@ -81,7 +82,7 @@ def sharded_exchanges(
         raise SpecError("micro_batches", micro_batches, "at least 1")
     exchanges: list[Exchange] = []
 
-    def send(collective: str, label: str, nbytes: float, ready: float, needed: float) -> None:
+    def send(collective: str, label: str, nbytes: FloatOrArray, ready: float, needed: float) -> None:
         """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
         if overlapped:  # a sum of fractions may round above 1, the end of the computing
             ready, needed = min(ready, 1.0), min(needed, 1.0)
@@ -122,7 +123,7 @@ def sharded_exchanges(
     return exchanges
 
 
-def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
+def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[Bucket]) -> list[Exchange]:
     """Return the all-gathers of the updated weights of all units, in the order of the next forward pass.
 
     The arguments are those of `sharded_exchanges`.

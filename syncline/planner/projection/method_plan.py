@@ -42,6 +42,7 @@ from syncline.planner.projection.traffic import (
     exchanges_of_worker,
     parameter_shards,
     traffic_of,
+    traffic_of_replicas,
     value_per_setting,
 )
 from syncline.specs import ProjectSpec
@@ -249,13 +250,14 @@ class MethodPlan:
                 parameter_width=MODEL_BYTES[spec.memory.memory_precision(spec.number_format)],
                 units=settings.units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
             )  # fmt: skip
-            exchanges_among = partial(
-                exchanges_of_worker, options=options, shards=settings.shards, counts=settings.counts, layout=layout,
-                exchanges_between_replicas=self._exchanges_between_replicas, inside=settings.exchanges_inside,
-            )  # fmt: skip
-            traffics = traffic_of(
-                self.method, settings.workers, mask=selected, steps=spec.steps, exchanges_among=exchanges_among
-            )
+            if has_sharers:
+                exchanges_among = partial(
+                    exchanges_of_worker, options=options, shards=settings.shards,
+                    exchanges_between_replicas=self._exchanges_between_replicas, inside=settings.exchanges_inside,
+                )  # fmt: skip
+                traffics = traffic_of(self.method, settings.workers, selected, spec.steps, exchanges_among)
+            else:
+                traffics = traffic_of_replicas(settings.counts, settings.replicas, selected, spec.steps, options)
             split_traffic += [replace(traffic, buckets=last_buckets) for traffic in traffics]
         return split_traffic
 

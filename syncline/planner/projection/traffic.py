@@ -98,21 +98,23 @@ def traffic_of(
     exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
     exchanges_by_count[1] = []  # a single worker has no other to exchange with
     if len(counts) == 1:  # nothing to compare, or to join
-        row_of_setting = np.where(mask, np.cumsum(mask) - 1, -1)
-        return [Traffic(row_of_setting, exchanges_by_count[counts[0]], steps)]
+        return [Traffic(_rows_of(mask), exchanges_by_count[counts[0]], steps)]
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
         structure = tuple(_structure_of(exchange) for exchange in exchanges_by_count[count])
         counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
     for alike_counts in counts_by_structure.values():
-        settings = np.flatnonzero(mask & np.isin(workers, alike_counts))
-        row_of_setting = np.full(len(workers), -1)
-        row_of_setting[settings] = np.arange(len(settings))
-        count_index = np.searchsorted(alike_counts, workers[settings])
+        alike = mask & np.isin(workers, alike_counts)
+        count_index = np.searchsorted(alike_counts, workers[alike])
         exchanges = _join_exchanges([exchanges_by_count[count] for count in alike_counts], count_index)
-        traffics.append(Traffic(row_of_setting, exchanges, steps))
+        traffics.append(Traffic(_rows_of(alike), exchanges, steps))
     return traffics
+
+
+def _rows_of(mask: NDArray[np.bool_]) -> Indices:
+    """Return the index of each setting among those in a mask, ``(S,)``; -1 for the others."""
+    return np.where(mask, np.cumsum(mask) - 1, -1)
 
 
 def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
@@ -211,30 +213,6 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     ]
 
 
-def exchanges_of_worker(
-    count: int,
-    *,
-    options: StepOptions,
-    shards: Sequence[ParameterShard],
-    counts: Sequence[int],
-    layout: Layout,
-    exchanges_between_replicas: Callable[[int], list[Exchange]],
-    inside: dict[StepOptions, list[Exchange]],
-) -> list[Exchange]:
-    """Return all exchanges of a worker among ``count`` workers, inside its replica and between replicas.
-
-    The exchanges inside, which methods share, are computed once for the same options and kept in ``inside``.
-    """
-    if layout.gradient_workers > 1:
-        if options not in inside:
-            inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
-        return inside[options] + exchanges_between_replicas(count)
-    # Only workers of different replicas share parameters; ``first_group=None`` stands for all replicas.
-    replicas = range(count // layout.workers)
-    shard = ParameterShard(tuple(counts), replicas, len(replicas))
-    return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]
-
-
 class StepOptions(NamedTuple):
     """Options of the exchanges of every step between workers that have the same parameters.
 
@@ -256,34 +234,95 @@ class StepOptions(NamedTuple):
     parameter_width: float
     units: tuple[Bucket, ...]
 
+    @property
+    def broadcasts_weights(self) -> bool:
+        """Return whether each worker broadcasts the weights that it has updated."""
+        return self.sharding == "optimizer" and self.weights == "broadcasts"
+
+
+def traffic_of_replicas(
+    tensors: Sequence[int], replicas: Indices, mask: NDArray[np.bool_], steps: int, options: StepOptions
+) -> list[Traffic]:
+    """Return the exchanges of every step if all parameters of a worker are shared with other replicas alone.
+
+    Args:
+        tensors: number of elements of each tensor of a worker.
+        replicas: ``(S,)``: number of replicas.
+        mask: ``(S,)``: whether the setting has these options.
+        steps: T, the number of steps.
+        options: options of the exchanges.
+    """
+    masks = {1: mask & (replicas == 1)}  # a single replica has no other to exchange with
+    several = mask & (replicas > 1)
+    counts = np.unique(replicas[several]).tolist()
+    if options.broadcasts_weights:  # each number of replicas has its own broadcasts
+        masks |= {count: mask & (replicas == count) for count in counts}
+    elif counts:
+        masks[counts[-1]] = several
+    traffics = []
+    for count, alike in masks.items():
+        if alike.any():
+            sharers = count if len(counts) == 1 or options.broadcasts_weights else replicas[alike]
+            exchanges = _exchanges_of_step(tensors, sharers, options) if count > 1 else []
+            traffics.append(Traffic(_rows_of(alike), exchanges, steps))
+    return traffics
+
+
+def _exchanges_of_step(tensors: Sequence[int], sharers: IntOrArray, options: StepOptions) -> list[Exchange]:
+    """Return the exchanges of every step among workers that store the states of the same parameters together.
+
+    Args:
+        tensors: number of elements of each tensor of one worker.
+        sharers: number of these workers, or an array with an entry for each setting unless weights are broadcast.
+        options: options of the exchanges.
+    """
+    elements = sum(tensors)
+    gradient_bytes, parameter_bytes = options.gradient_width * elements, options.parameter_width * elements
+    if options.sharding == "none" or options.broadcasts_weights:  # then every worker needs the whole gradient
+        gradient = Exchange(gradient_bytes, label="gradient inside", in_backward=True)
+        if not options.broadcasts_weights:
+            return [gradient]
+        return [gradient, *update_broadcasts(options.parameter_width, int(sharers), tensors)]
+    gathers = update_gathers(parameter_bytes, sharers, options.units) if options.weights == "gathers" else None
+    return sharded_exchanges(
+        gradient_bytes, parameter_bytes, workers=sharers, sharding=options.sharding, units=options.units,
+        micro_batches=options.micro_batches, overlapped=options.overlapped, update_exchanges=gathers,
+    )  # fmt: skip
+
 
 def _exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchange]:
-    """Return the exchanges of every step between the workers that have the same parameters."""
+    """Return the exchanges of every step between the workers of a replica that have the same parameters."""
     if len(shard.group) == 1:
         return []
-    gradient_bytes = options.gradient_width * shard.elements
-    parameter_bytes = options.parameter_width * shard.elements
     exchanges: list[Exchange] = []
-    broadcasts_weights = options.sharding == "optimizer" and options.weights == "broadcasts"
-    if options.sharding == "none" or broadcasts_weights:  # then every worker needs the whole gradient
-        exchanges.append(Exchange(gradient_bytes, label="gradient inside", in_backward=True, first_group=shard.group))
-        if broadcasts_weights and shard.sharers > 1:
-            updates = update_broadcasts(options.parameter_width, shard.sharers, shard.tensors)
-            exchanges += [replace(exchange, first_group=shard.sharing_group) for exchange in updates]
-        return exchanges
-    gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
     # The workers that store a copy of the states together exchange shards; then copies sum their gradients.
-    for exchange in sharded_exchanges(
-        gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units,
-        micro_batches=options.micro_batches, overlapped=options.overlapped, update_exchanges=gathers,
-    ):  # fmt: skip
-        if shard.sharers > 1:
+    for exchange in _exchanges_of_step(shard.tensors, shard.sharers, options):
+        if exchange.in_backward:  # the whole gradient, which all copies sum at once
+            exchanges.append(replace(exchange, first_group=shard.group))
+        elif shard.sharers > 1:
             exchanges.append(replace(exchange, first_group=shard.sharing_group))
         if exchange.collective == "reduce_scatter" and len(shard.copies_group) > 1:
             nbytes = exchange.payload_bytes / shard.sharers
             sum_of_copies = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
             exchanges.append(replace(sum_of_copies, first_group=shard.copies_group))
     return exchanges
+
+
+def exchanges_of_worker(
+    count: int,
+    *,
+    options: StepOptions,
+    shards: Sequence[ParameterShard],
+    exchanges_between_replicas: Callable[[int], list[Exchange]],
+    inside: dict[StepOptions, list[Exchange]],
+) -> list[Exchange]:
+    """Return all exchanges of a worker among ``count`` workers, inside its replica and between replicas.
+
+    The exchanges inside, which methods share, are computed once for the same options and kept in ``inside``.
+    """
+    if options not in inside:
+        inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
+    return inside[options] + exchanges_between_replicas(count)
 
 
 def exchanges_between(

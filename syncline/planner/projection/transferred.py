@@ -13,17 +13,16 @@ from syncline.specs import ProjectSpec
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
     """Return the transferred parts of projections; other specs have none."""
-    parts: list[tuple[str, Uncertainty]] = []
-    seen: set[tuple[Any, ...]] = set()
+    parts: dict[tuple[Any, ...], tuple[str, Uncertainty]] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             continue
-        key = id(spec.model), id(spec.compute), spec.workers  # specs of one key have the same parts
-        if key in seen:
-            continue
-        seen.add(key)
-        parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)))
+        key: tuple[Any, ...] = id(spec.model), id(spec.compute), spec.workers  # specs of one key compute alike
+        if key not in parts:
+            parts[key] = "computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)
         for network in spec.networks if spec.workers > 1 else ():
-            uncertainty = communication_uncertainty(network, spec.algorithm_on(network), spec.workers)
-            parts.append(("communication", uncertainty))
-    return transfers(parts)
+            key = id(network), spec.algorithm, spec.workers
+            if key not in parts:
+                uncertainty = communication_uncertainty(network, spec.algorithm_on(network), spec.workers)
+                parts[key] = "communication", uncertainty
+    return transfers(parts.values())
