@@ -30,9 +30,9 @@ import heapq
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.costmodel.traffic.exchanges import Exchange
 from syncline.costmodel.traffic.overlap import FORWARD_SHARE, Bucket
 from syncline.errors import SpecError, one_of
@@ -82,7 +82,7 @@ def sharded_exchanges(
         raise SpecError("micro_batches", micro_batches, "at least 1")
     exchanges: list[Exchange] = []
 
-    def send(collective: str, label: str, nbytes: FloatOrArray, ready: float, needed: float) -> None:
+    def send(collective: str, label: str, nbytes: Any, ready: float, needed: float) -> None:
         """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
         if overlapped:  # a sum of fractions may round above 1, the end of the computing
             ready, needed = min(ready, 1.0), min(needed, 1.0)
@@ -130,7 +130,7 @@ def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[
     """
     gathers = []
     for unit in reversed(units):
-        shard_bytes = unit.share * parameter_bytes / workers
+        shard_bytes: Any = unit.share * parameter_bytes / workers
         gathers.append(Exchange(shard_bytes, label="parameters", collective="all_gather", shares_call=False))
     return gathers
 
