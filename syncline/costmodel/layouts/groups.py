@@ -71,7 +71,8 @@ def slowest_message_s(
 ) -> FloatOrArray:
     """Return the seconds of the slowest of several messages that are sent at once.
 
-    A message takes ``latency + overhead + n / rate`` with the least rate of its path's channels, each shared equally.
+    A message takes ``latency + overhead + n / rate`` with the least rate of its path's channels. Messages share the
+    bandwidth of a channel equally.
 
     Args:
         workers: P, number of workers.
@@ -112,11 +113,10 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
 def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np.int64]:
     """Return the ranks of groups that stand for all groups of a pattern, ``(groups, members)``; all if units differ.
 
-    Groups repeat after each block of B ranks. Messages inside a unit of a level pass only channels of the units below,
-    of U workers each, and these units are equal. If all groups stay inside units of a level, each run of L = lcm(B, U)
-    workers sends the same messages over its own channels, so the groups of the first L workers suffice. A group meets
-    no other group if every worker has its own link on all levels that the group's messages pass. Among such groups, one
-    suffices for each pattern of their members in units.
+    Groups repeat after each block of B ranks, and units of a level after each U workers. If all groups stay inside
+    units of the next level, each run of L = lcm(B, U) workers sends the same messages over its own channels, so that
+    the groups of the first L workers suffice. Groups share no channel if every worker has its own link on all levels
+    that their messages cross. Of such groups whose messages cross the same levels, one suffices.
 
     Args:
         ranks: ranks of the first group, which all groups resemble, see `syncline.costmodel.traffic.call.groups_like`.
@@ -148,25 +148,21 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
         if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
             # Messages that leave a unit of the level below share links of this level.
             meets_others |= leaves_unit[:, :, number - 1].any(axis=1)
-    # Of the groups that meet no others, the first with each pattern stays.
+    # Of the groups that meet no others, the first with each pattern of crossed levels stays.
     patterns = np.packbits(leaves_unit.reshape(len(groups), -1), axis=1)
-    seen_patterns: set[bytes] = set()
-    is_chosen = meets_others.copy()
+    first_by_pattern: dict[bytes, int] = {}
     for number in np.flatnonzero(~meets_others).tolist():
-        pattern = patterns[number].tobytes()
-        if pattern not in seen_patterns:
-            seen_patterns.add(pattern)
-            is_chosen[number] = True
-    return groups[is_chosen]
+        first_by_pattern.setdefault(patterns[number].tobytes(), number)
+    return groups[sorted([*np.flatnonzero(meets_others).tolist(), *first_by_pattern.values()])]
 
 
 @functools.lru_cache(maxsize=64)
 def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return some of `different_groups` that stand for all, and the number of groups for which each stands.
 
-    Two groups are equal if their members, in their order, use the same shared channels, and each other channel that
-    they use is theirs alone: exchanging the two groups leaves the network as it is. Of each set of w > 1 equal groups
-    two remain, for ``w - 1`` groups and for one, so that a channel that several workers share still has several.
+    Two groups are equal if their members, in their order, use the same shared channels, and all their other channels
+    are theirs alone. Of w > 1 equal groups two remain: the first stands for ``w - 1`` groups and the second for itself,
+    so that a shared channel still has more than one user.
 
     Args:
         ranks: ranks of the first group, which all groups resemble.
@@ -195,7 +191,6 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     else:
         return groups, np.ones(len(groups), dtype=np.int64)
 
-    # Of each class of equal groups the first stands for all but one, the second for itself.
     classes: dict[bytes, list[int]] = {}
     for number, row in enumerate(features):
         classes.setdefault(row.tobytes(), []).append(number)
@@ -207,13 +202,16 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
 
 
 def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
-    """Return L of `different_groups`: after so many workers the messages of groups repeat, which repeat every block."""
+    """Return L of `different_groups`, the number of workers after which the messages of groups repeat.
+
+    ``block`` is B, the number of ranks after which the groups repeat.
+    """
     has_spine = any(level.cross_rail == "spine" for level in levels.levels)
     lower_unit_workers = 1
     for number, unit_workers in enumerate(levels.shape(workers).unit_workers):
         if has_spine and number == 1:  # messages between rails of a unit leave the unit
             lower_unit_workers = unit_workers
-        if unit_workers % block == 0:
+        if unit_workers % block == 0:  # all groups stay inside units of this level
             return math.lcm(block, lower_unit_workers)
         lower_unit_workers = unit_workers
     return workers
@@ -240,7 +238,7 @@ def level_bytes(
     [0.0, 800.0]
     """
     members = len(ranks)
-    groups = workers // max(1, members)
+    groups = workers // members
     nbytes = np.zeros(len(unit_workers))
     if collective == "send":
         if members > 1:
@@ -286,10 +284,7 @@ def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[in
     """
     levels = []
     for sender, receiver in pairwise(ranks):
-        level = 0
-        while sender // unit_workers[level] != receiver // unit_workers[level]:
-            level += 1
-        levels.append(level)
+        levels.append(next(level for level, size in enumerate(unit_workers) if sender // size == receiver // size))
     return levels
 
 
@@ -326,8 +321,8 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers at each site of a network, or None for a graph.
 
-    Sites are the sites or places of a network, or the units of the outermost of several levels. On a network with one
-    link per worker each worker is a site. A network of nodes is inside one data centre, so that it is one site.
+    A site is a site or a place of the network, or a unit of the outermost of several levels. On a network with one link
+    per worker each worker is a site. A network of nodes is one site, because it is inside one data centre.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

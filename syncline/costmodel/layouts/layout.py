@@ -54,7 +54,7 @@ class Layout:
         ends_as_layers: whether the embedding and the loss count as a layer each when layers are split into chunks
             (Megatron-LM's ``account_for_embedding_in_pipeline_split`` and ``..._loss_...``).
         expert_tensor: f, workers that share each matrix of an expert (Megatron-LM's ``expert_tensor_parallel_size``); a
-            divisor of t. None: t.
+            divisor of t. None means that f is t.
         context_by: exchange in a context. ``gathers``: each worker gathers all keys and values for its part of the
             sequence. ``all-to-all``: each worker gets the whole sequence for its part of the heads (Ulysses).
         chunk_layers: number of layers of each of the k v chunks, in the order of the layers; empty for an even split.
@@ -86,15 +86,14 @@ class Layout:
         if self.context_by not in CONTEXTS:
             raise SpecError("layout.context_by", self.context_by, one_of(CONTEXTS, self.context_by))
         most_experts = self.tensor // self.expert_tensor_workers * self.gradient_workers  # t c d / f
-        for name, multiple in (("expert", most_experts), ("copies", self.gradient_workers)):
-            if multiple % getattr(self, name):
-                if multiple == self.data:
-                    expected = f"a divisor of layout.data, which is {self.data}"
-                elif multiple == self.gradient_workers:
-                    expected = f"a divisor of context times data, {multiple}"
-                else:
-                    expected = f"a divisor of tensor times context times data, {multiple}"
-                raise SpecError(f"layout.{name}", getattr(self, name), expected)
+        factors = {  # of each limit; the shortest text stays if limits are equal
+            most_experts: "tensor times context times data,",
+            self.gradient_workers: "context times data,",
+            self.data: "layout.data, which is",
+        }
+        for name, limit in (("expert", most_experts), ("copies", self.gradient_workers)):
+            if limit % getattr(self, name):
+                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {factors[limit]} {limit}")
         if self.chunks > 1 and self.pipeline == 1:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
         num_chunks = self.pipeline * self.chunks
@@ -106,7 +105,7 @@ class Layout:
             raise SpecError("layout.chunk_layers", list(self.chunk_layers), expected)
 
     def layers_of_chunks(self, layers: int) -> tuple[int, ...]:
-        """Return the number of layers of each of the k v chunks, in the order of the layers, ``(k v,)``.
+        """Return the number of layers of each chunk of a pipeline, in the order of the layers, ``(stages x chunks,)``.
 
         >>> Layout(pipeline=2, chunks=2, ends_as_layers=True).layers_of_chunks(10)
         (2, 3, 3, 2)
@@ -183,7 +182,7 @@ class Layout:
             SpecError: the model is no transformer, or the layout does not divide its sizes.
         """
         if not isinstance(model, ModelShape):
-            name, *_ = [name for name in DEGREES if getattr(self, name) > 1]  # a layout of one worker is not checked
+            name = next(name for name in DEGREES if getattr(self, name) > 1)  # a layout of one worker is not checked
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
         self._check_heads(model)
@@ -242,45 +241,33 @@ class Layout:
 
 
 def possible_layouts(
-    model: ModelShape,
-    workers: int,
-    *,
-    max_tensor: int = 8,
-    max_pipeline: int = 64,
-    max_context: int = 1,
-    chunks: tuple[int, ...] = (1,),
+    model: ModelShape, workers: int, *, max_tensor: int = 8, max_pipeline: int = 64
 ) -> Iterator[Layout]:
-    """Yield every layout of a model whose replicas divide P workers, with expert parallelism if it has experts.
+    """Yield the layouts of a model by tensor, data, pipeline and expert parallelism whose replicas divide P workers.
 
-    Workers that share experts do not split their matrices (f = 1), as most users of Megatron-LM have it; without expert
-    parallelism they split them like all others (f = t). The letters are those of `Layout`.
+    With expert parallelism each expert's matrices are whole on a worker, as most users of Megatron-LM have it; without,
+    the tensor-parallel workers split them like all matrices.
 
     Args:
         workers: P.
-        max_tensor: largest t, usually the workers of a node.
-        max_pipeline: largest k.
-        max_context: largest c.
-        chunks: values of v to try in layouts with a pipeline.
+        max_tensor: largest number of workers that share a matrix, usually the workers of a node.
+        max_pipeline: largest number of stages.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> [layout.describe() for layout in possible_layouts(MODELS["gpt2"], 4, max_tensor=2, max_pipeline=1)]
     ['one worker', 'data 2', 'data 4', 'tensor 2', 'tensor 2, data 2']
     """
-    for t in _divisors(workers, max_tensor):
-        for c in _divisors(workers // t, max_context):
-            for k in _divisors(workers // (t * c), min(max_pipeline, model.layers)):
-                for d in _divisors(workers // (t * c * k), workers):
-                    for e in _divisors(t * c * d, model.experts):
-                        expert_tensor = 1 if e > 1 and t > 1 else None
-                        for v in chunks if k > 1 else (1,):
-                            layout = Layout(
-                                tensor=t, context=c, data=d, pipeline=k, expert=e, chunks=v, expert_tensor=expert_tensor
-                            )
-                            try:
-                                layout.check(model)
-                            except SpecError:  # the layout does not divide the model
-                                continue
-                            yield layout
+    for tensor in _divisors(workers, max_tensor):
+        for stages in _divisors(workers // tensor, min(max_pipeline, model.layers)):
+            for data in _divisors(workers // (tensor * stages), workers):
+                for expert in _divisors(tensor * data, model.experts):
+                    expert_tensor = 1 if expert > 1 and tensor > 1 else None
+                    layout = Layout(tensor, 1, data, stages, expert, expert_tensor=expert_tensor)
+                    try:
+                        layout.check(model)
+                    except SpecError:  # the layout does not divide the model
+                        continue
+                    yield layout
 
 
 def _divisors(number: int, limit: int) -> list[int]:
@@ -300,10 +287,10 @@ def position_count(network: Network, ranks: int) -> int:
 
 
 def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
-    """Return the positions of a network, ``(N,)``, ordered so that positions with fast lines are neighbours.
+    """Return the positions of a network, ``(N,)``, in an order in which positions with fast lines are neighbours.
 
-    A position of a matrix is one of its workers; the order follows `place_path`. If there are more positions than
-    ranks, those with the slowest lines come last.
+    A position of a matrix is one of its workers; their places are in the order of `place_path`. If there are more
+    positions than ranks, the positions with the slowest lines remain unused and come last.
 
     Args:
         network: a matrix, or any other network, whose positions stay in order.
@@ -316,15 +303,14 @@ def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     there_and_back_s = _there_and_back_s(network, nbytes)
     used_by_place = np.bincount(place_by_position, minlength=len(there_and_back_s))  # number of positions
     for _ in range(network.workers - ranks):  # leave out a position of the place with the slowest lines to the others
-        others_by_place = used_by_place - np.eye(len(used_by_place), dtype=np.int64)  # row: seen from a place
+        others_by_place = used_by_place - np.eye(len(used_by_place), dtype=np.int64)  # row i: without one at place i
         total_s = (others_by_place * there_and_back_s).sum(axis=1)
         used_by_place[np.argmax(np.where(used_by_place > 0, total_s, -1.0))] -= 1
     is_used = np.zeros(network.workers, dtype=bool)
     for place, count in enumerate(used_by_place.tolist()):
         is_used[np.flatnonzero(place_by_position == place)[:count]] = True
     index_in_path = np.argsort(place_path(network, nbytes))
-    order = np.argsort(index_in_path[place_by_position], kind="stable")
-    return np.concatenate([order[is_used[order]], order[~is_used[order]]])
+    return np.lexsort((index_in_path[place_by_position], ~is_used))  # used positions first, each part along the path
 
 
 def _there_and_back_s(network: Matrix, nbytes: float) -> NDArray[np.float64]:
@@ -388,16 +374,12 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
         rule: ``given``, ``stages-inside`` or ``replicas-inside``.
         workers: P, a multiple of the replica's workers.
     """
+    # A matrix of too few workers is refused later, by `Matrix.sizes`.
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:
         return network
     ordered = positions_by_place(network, workers, MESSAGE_BYTES)
-    positions = ruled_positions(
-        rule,
-        ordered,
-        stages=layout.pipeline,
-        replicas=workers // layout.workers,
-        width=layout.workers // layout.pipeline,
-    )
+    replicas, width = workers // layout.workers, layout.workers // layout.pipeline
+    positions = ruled_positions(rule, ordered, layout.pipeline, replicas, width)
     unused_positions = np.setdiff1d(ordered, positions)
     place_by_rank = [network.ranks[position] for position in (*positions, *unused_positions)]
     return replace(network, ranks=tuple(place_by_rank))

@@ -175,8 +175,8 @@ def sharded_memory(
 def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     """Return the bytes of send and receive buffers of one call, on the worker that needs most.
 
-    With n bytes of payload and P workers, a sum in place and a broadcast need n, an all-to-all 2 n, an all-gather (and
-    a gather on its server) ``n + P n``, and a reduce-scatter ``n + n / P``.
+    With n bytes of payload and P workers, a sum in place and a broadcast need n bytes, an all-to-all ``2 n``, an
+    all-gather (and a gather, at its root) ``n + P n``, and a reduce-scatter ``n + n / P``.
 
     >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
@@ -198,7 +198,7 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, con
     largest_bytes: FloatOrArray = 0.0
     for pattern in patterns:
         buffer_bytes = [call_bytes(call, workers) for call in pattern.calls]
-        if concurrent:  # all calls count as one
+        if concurrent:
             buffer_bytes = [sum(buffer_bytes)]
         for nbytes in buffer_bytes:
             largest_bytes = np.maximum(largest_bytes, nbytes)
@@ -228,12 +228,12 @@ POLICIES: tuple[Activations, ...] = ("stored", "selective", "recomputed")
 
 
 class ActivationPolicy(NamedTuple):
-    """A policy for activations with the numbers of layers that it applies to.
+    """A policy for activations, for all layers or for the first ones.
 
-    A number n means the first n layers of each chunk of a stage; without chunks, of the stage.
+    A number of layers n means the first n layers of each chunk of a stage, or of the stage if it has one chunk.
 
     Attributes:
-        kind: policy of these layers. If it is ``recomputed``, the other layers have ``selective``.
+        kind: policy of the layers. With ``recomputed``, layers beyond ``recomputed_layers`` have ``selective``.
         recomputed_layers: layers that ``recomputed`` runs again (Megatron-LM's ``recompute_method: block``); None: all.
         layers_per_checkpoint: consecutive recomputed layers that keep only the input of the first
             (``recompute_method: uniform``).
@@ -250,7 +250,7 @@ class ActivationPolicy(NamedTuple):
 
     @property
     def most_recomputed(self) -> int:
-        """Return the most layers of a chunk that run again in the backward pass; the huge `LARGEST` means all."""
+        """Return the number of first layers of each chunk that run again in the backward pass; `LARGEST` means all."""
         if self.kind != "recomputed":
             return 0
         return LARGEST if self.recomputed_layers is None else self.recomputed_layers
@@ -350,9 +350,9 @@ def layer_bytes(
         selective   L light            + ends + max(logits, gradients)
         recomputed  L inputs           + ends + max(logits, light + gradients)
 
-    The logits are freed before the first layer's backward pass, so that only the larger of both counts. Fused attention
-    (FlashAttention) stores no scores under any policy. Fused kernels store no dropout masks, and of a gated MLP the
-    input and the product alone, ``w g f + w f`` instead of ``2 w g f``. With products in 8 bits, Transformer Engine
+    Only the larger of logits and gradients counts, because the logits are freed before the first layer's backward pass.
+    Fused attention (FlashAttention) stores no scores under any policy. Fused kernels store no dropout masks, and only
+    ``w g f + w f`` of a gated MLP instead of ``2 w g f``. With products in 8 bits, Transformer Engine
     keeps the inputs of matrices in 8 bits instead of w bytes, and attention's output in both. A fused loss takes 4
     bytes per logit: 16-bit numbers with their gradient, or fp32 numbers that their gradient replaces. PyTorch's own
     loss under autocast takes `EAGER_LOGIT_BYTES`: the logits in 16 bits and in fp32, their logarithms, and gradients.
@@ -385,14 +385,14 @@ def layer_bytes(
     hidden = gate * shape.hidden_width  # numbers of a token between the matrices of the MLP
     if shape.experts > 1:
         hidden = gate * (shape.expert_width * (shape.experts_per_token + shape.shared_experts))
-    # Bytes of such a number: the input of the activation, and its result, of which fused kernels keep only the product.
+    # Bytes of a hidden number before and after the activation; fused kernels multiply with the gate before they store.
     hidden_bytes = w + operand / gate if storage.fused else w + operand
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
     attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
     matrix_inputs = 2 * operand * shape.width  # attention and MLP keep one input each
     per_token = matrix_inputs + w * attention + attention_output + hidden_bytes * hidden
     light = 2 * inputs + tokens * per_token + 2 * mask  # inputs of two norms, and masks of two dropouts
-    # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
+    # Bytes by which the first layers, with a dense MLP, exceed as many layers with experts.
     dense_extra = shape.dense_layers * tokens * hidden_bytes * (gate * shape.hidden_width - hidden)
 
     # Recomputed modules store nothing, and add what they rebuild to a layer's backward pass.
@@ -415,12 +415,13 @@ def _rebuilt_bytes(
 ) -> tuple[float, float]:
     """Return the bytes per token that recomputed modules do not keep, in a layer with experts and in a dense layer.
 
+    In a model without experts the two numbers are equal.
+
     Args:
-        shape: shape of the model; without experts both numbers are those of its layers.
         modules: recomputed modules.
         w: bytes of a number.
         operand: bytes of a number of a matrix's input.
-        hidden_bytes: bytes of a hidden number, of the input of the activation and of its result.
+        hidden_bytes: bytes of a hidden number, before and after the activation.
     """
     gate = 2 if shape.gated else 1
     norm_results_bytes = 2.0 * operand * shape.width  # inputs of the first matrices of attention and of the MLP
@@ -431,14 +432,14 @@ def _rebuilt_bytes(
         if shape.query_rank is not None:
             kept_numbers += shape.query_rank
         attention_bytes += w * (shape.query_width + 2 * shape.key_width - kept_numbers)
-    mlp_bytes = hidden_bytes * gate * shape.hidden_width if "mlp" in modules else 0.0
+    dense_bytes = attention_bytes + (hidden_bytes * gate * shape.hidden_width if "mlp" in modules else 0.0)
     if shape.experts == 1:
-        return attention_bytes + mlp_bytes, attention_bytes + mlp_bytes
+        return dense_bytes, dense_bytes
     expert_numbers = gate * shape.expert_width
     expert_bytes = hidden_bytes * expert_numbers * shape.shared_experts if "shared_experts" in modules else 0.0
     if "moe_act" in modules:  # the input of the activation is kept
         expert_bytes += (hidden_bytes - w) * expert_numbers * shape.experts_per_token
-    return attention_bytes + expert_bytes, attention_bytes + mlp_bytes
+    return attention_bytes + expert_bytes, dense_bytes
 
 
 def activation_bytes(
@@ -461,7 +462,8 @@ def worker_activation_bytes(
     Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
     ``s b h (34 + 5 a s / h) / t``). A stage with j stages behind it has ``min(M, j + 1)`` micro-batches in flight, with
     v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
-    pass, or all recomputed layers of a checkpoint. Two offloaded layers are on the device: one computes, one moves.
+    pass, or all recomputed layers of a checkpoint. With offloading, two layers are on the device: one computes, one
+    moves.
 
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.
@@ -474,11 +476,11 @@ def worker_activation_bytes(
     kind_of_stored = "selective" if is_recomputed else policy.kind  # policy of the other layers
     stored = layer_bytes(model, micro_sequences, kind_of_stored, storage, policy.modules)
     checkpoint_bytes = 0.0  # inputs of all layers, which recomputation starts from
-    working_bytes = stored.working
+    working_bytes = stored.working  # of layers in their backward pass, or on their way to the device
     if is_recomputed:
         recomputed = layer_bytes(model, micro_sequences, "recomputed", storage)
         checkpoint_bytes = recomputed.layers
-        # All layers of a checkpoint are rebuilt before the backward pass of its last one.
+        # The layers of a checkpoint are all rebuilt before the backward pass of the last of them.
         working_bytes += policy.layers_per_checkpoint * (recomputed.working - stored.working)
     working_bytes += min(2, policy.offloaded_layers) * stored.layers / model.layers
 
@@ -508,6 +510,8 @@ def worker_activation_bytes(
 
 def offloaded_layer_bytes(model: ModelShape, layout: Layout, sequences: float, storage: Storage = PLAIN) -> float:
     """Return the bytes of a layer's activations of a micro-batch that a worker moves to its host's memory and back.
+
+    The layer has the policy ``selective``.
 
     Args:
         sequences: sequences of a micro-batch on the workers of one data-parallel rank.

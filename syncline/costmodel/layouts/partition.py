@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,7 @@ WHOLE = ("router", "query_down", "key_value_down", "positions")
 
 
 def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Return the number of a model's blocks on each pipeline stage, ``(K,)``, split evenly into K v chunks.
-
-    Raises:
-        SpecError: more chunks than blocks.
+    """Return the number of a model's blocks on each pipeline stage, ``(stages,)``; see `blocks_of_stages`.
 
     >>> from syncline.costmodel import MODELS
     >>> stage_blocks(MODELS["gpt-160m"], 5), stage_blocks(MODELS["gpt-160m"], 2, chunks=5)
@@ -54,7 +51,11 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
 
 
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Return the indices of a model's blocks on each pipeline stage, split evenly into K v chunks.
+    """Return the indices of a model's blocks on each pipeline stage, if each stage has some of several even chunks.
+
+    Args:
+        stages: K, number of pipeline stages.
+        chunks: v, number of chunks of each stage.
 
     Raises:
         SpecError: more chunks than blocks.
@@ -70,12 +71,16 @@ def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
     return blocks_by_stage
 
 
+LayerKind = Literal["all", "experts", "dense"]
+"""All layers, those with experts, or those without."""
+
+
 class StageLayers(NamedTuple):
     """The layers of each pipeline stage, all of them or those to which a recomputation policy applies.
 
     Attributes:
         blocks: indices of the layers of each stage.
-        dense_layers: number of first layers of the model without experts; all layers of a model without experts.
+        dense_layers: number of the model's first layers that have no experts; the number of all its layers if none has.
         has_experts: whether the model has experts.
     """
 
@@ -83,22 +88,18 @@ class StageLayers(NamedTuple):
     dense_layers: int
     has_experts: bool
 
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Return the number of layers of each pipeline stage, ``(K,)``."""
-        return np.array([len(blocks) for blocks in self.blocks], dtype=np.int64)
-
-    @property
-    def expert_counts(self) -> NDArray[np.int64]:
-        """Return the number of layers with experts of each pipeline stage, ``(K,)``."""
-        counts = [sum(block >= self.dense_layers for block in blocks) for blocks in self.blocks]
-        return np.array(counts, dtype=np.int64)
+    def counts(self, kind: LayerKind = "all") -> NDArray[np.int64]:
+        """Return the number of layers of a kind on each pipeline stage, ``(stages,)``."""
+        num_layers = np.array([len(blocks) for blocks in self.blocks], dtype=np.int64)
+        num_dense = np.array([sum(block < self.dense_layers for block in blocks) for blocks in self.blocks], np.int64)
+        return {"all": num_layers, "dense": num_dense, "experts": num_layers - num_dense}[kind]
 
     @property
     def totals(self) -> tuple[int, int]:
         """Return the numbers of layers with experts and of dense layers; without experts, all layers and 0."""
-        num_layers, num_expert_layers = int(self.counts.sum()), int(self.expert_counts.sum())
-        return (num_expert_layers, num_layers - num_expert_layers) if self.has_experts else (num_layers, 0)
+        if not self.has_experts:
+            return int(self.counts().sum()), 0
+        return int(self.counts("experts").sum()), int(self.counts("dense").sum())
 
 
 @lru_cache(maxsize=512)
@@ -121,26 +122,24 @@ def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> Sta
 def stage_flops(
     model: ModelShape, stages: int, chunks: int = 1, blocks_by_stage: Sequence[Sequence[int]] | None = None
 ) -> list[float]:
-    """Return the forward FLOPs per token of each stage, ``(K,)``, in sum a third of `ModelShape.flops_per_token`.
+    """Return the forward FLOPs per token of each stage, ``(stages,)``: in all, a third of `ModelShape.flops_per_token`.
 
     Args:
-        stages: K.
-        chunks: v, chunks per stage.
-        blocks_by_stage: indices of the blocks of each stage; None: an even split.
+        blocks_by_stage: indices of the blocks of each stage; None: an even split, see `blocks_of_stages`.
     """
     if blocks_by_stage is None:
         blocks_by_stage = blocks_of_stages(model, stages, chunks)
     block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)  # forward and backward
-    head_flops = 6 * model.vocabulary * model.width
     forward_flops = []
     for blocks in blocks_by_stage:
         num_dense = sum(block < model.dense_layers for block in blocks)
         forward_flops.append(((len(blocks) - num_dense) * block_flops + num_dense * dense_block_flops) / 3)
-    return _with_ends(forward_flops, last=head_flops / 3)
+    forward_flops[-1] += 6 * model.vocabulary * model.width / 3  # the output head
+    return forward_flops
 
 
 def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Return the parameters of each stage, ``(K,)``; the first and the last stage each hold a copy of a tied head."""
+    """Return the parameters of each stage, ``(stages,)``; the first and the last stage each hold a tied head."""
     block_parameters = [0] * model.layers
     first_extra = last_extra = 0  # parameters outside of blocks
     for tensor in model.tensors:
@@ -154,35 +153,28 @@ def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[in
     if model.tied and stages > 1:
         last_extra += model.vocabulary * model.width
     counts = [sum(block_parameters[block] for block in blocks) for blocks in blocks_of_stages(model, stages, chunks)]
-    return [int(count) for count in _with_ends(counts, first_extra, last_extra)]
+    counts[0] += first_extra
+    counts[-1] += last_extra
+    return counts
 
 
 def stage_activation_bytes(
     model: ModelShape, stages: int, tokens: int, chunks: int = 1, bytes_per_number: int = 2
 ) -> list[float]:
-    """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
+    """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(stages,)``.
 
-    The bytes are those of the policy ``selective`` of `layer_bytes`, without attention scores. The last stage also
-    keeps the logits, or what a layer adds in its backward pass if that is more.
+    The policy is ``selective`` of `layer_bytes`, which keeps no attention scores. The last stage also needs room for
+    the larger of the logits and the bytes that a layer adds during its backward pass.
 
     Args:
-        stages: K.
         tokens: tokens of a micro-batch.
-        chunks: v, chunks per stage.
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
     parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
-    layers_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
-    last_bytes = parts.ends - parts.embedding_mask + max(parts.logits, parts.working)  # the mask is on the first stage
-    return _with_ends(layers_bytes, first=parts.embedding_mask, last=last_bytes)
-
-
-def _with_ends(amounts: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
-    """Return an amount of each stage, with further amounts added to those of the first and the last stage."""
-    stage_amounts = list(amounts)
-    stage_amounts[0] += first
-    stage_amounts[-1] += last
-    return stage_amounts
+    stage_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
+    stage_bytes[0] += parts.embedding_mask
+    stage_bytes[-1] += parts.ends - parts.embedding_mask + max(parts.logits, parts.working)
+    return stage_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,12 +212,12 @@ class WorkerTensors:
 def _shard(tensor: TensorShape, sharers: int) -> TensorShape:
     """Return a worker's shard of a tensor that several workers share, or the whole tensor if it is not split."""
     _, _, name = tensor.name.rpartition(".")  # without the block and the expert
-    is_bias = name.endswith("_bias")
     matrix = name.removesuffix("_bias")
-    is_norm = "norm" in matrix
-    if sharers == 1 or matrix in WHOLE or is_norm or (is_bias and matrix in BY_COLUMNS):
+    if sharers == 1 or matrix in WHOLE or "norm" in matrix:
         return tensor
     if matrix in BY_COLUMNS:
+        if name.endswith("_bias"):  # a bias has the rows of its matrix, which are not split here
+            return tensor
         rows, columns = tensor.shape
         return tensor._replace(shape=(rows, columns // sharers))
     rows, *other_sides = tensor.shape
@@ -233,7 +225,7 @@ def _shard(tensor: TensorShape, sharers: int) -> TensorShape:
 
 
 def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
+    """Return the tensors of a worker in the pipeline stage with the most elements."""
     if layout.workers > 1:
         model = layout.check(model)
     # Context, data and copies change no tensor; with fixed values more layouts share a cached result. Experts are
@@ -244,19 +236,14 @@ def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
 
 @lru_cache(maxsize=512)
 def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
-    if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:  # one stage, whole
-        has_experts = isinstance(model, ModelShape) and model.experts > 1
-        are_experts = []
-        for tensor in model.tensors:
-            _, _, name_in_layer = tensor.name.partition(".")
-            are_experts.append(has_experts and name_in_layer.startswith("expert_"))
-        return WorkerTensors(tuple(model.tensors), tuple(are_experts))
+    """Return the tensors of a worker in the pipeline stage with the most elements."""
+    if not isinstance(model, ModelShape):  # a user's module, which no layout divides
+        return WorkerTensors(tuple(model.tensors), (False,) * len(model.tensors))
     return max(_stage_tensors(model, layout), key=attrgetter("elements"))
 
 
 def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
-    """Return the tensors of the first worker of each pipeline stage, which has the first experts, ``(K,)``."""
+    """Return the tensors of the first worker of each pipeline stage, ``(stages,)``; it has the first experts."""
     stages = layout.pipeline
     shards: list[list[TensorShape]] = [[] for _ in range(stages)]
     are_experts: list[list[bool]] = [[] for _ in range(stages)]

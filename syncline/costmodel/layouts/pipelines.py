@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,13 +80,13 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Return the gradient delay of each of K stages of an asynchronous pipeline, ``K - 1 - k`` updates, ``(K,)``.
+    """Return the gradient delays of an asynchronous pipeline, ``(K,)``: K - 1 updates at the first stage to 0.
 
     The delay is the number of updates between the use of a weight and the update by the weight's gradient.
 
     Source: Basis Rotation, section 2.3 (which counts stages from 1).
     """
-    return np.arange(stages)[::-1].copy()
+    return np.arange(stages - 1, -1, -1)
 
 
 def even_parts(count: int, parts: int) -> list[range]:
@@ -95,13 +96,8 @@ def even_parts(count: int, parts: int) -> list[range]:
     [3, 3, 2]
     """
     size, remainder = divmod(count, parts)
-    runs = []
-    begin = 0
-    for part in range(parts):
-        end = begin + size + (1 if part < remainder else 0)
-        runs.append(range(begin, end))
-        begin = end
-    return runs
+    begins = [part * size + min(part, remainder) for part in range(parts + 1)]
+    return [range(begin, end) for begin, end in pairwise(begins)]
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
@@ -167,8 +163,8 @@ def gpipe_s(
 
         K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
 
-    where [X < m] is 1 on a busy line, else 0. On a busy line d messages travel with the message before them
-    (`messages_ahead` of NCCL's costs). The backward direction begins when the forward one ends. All numbers broadcast.
+    where [X < m] is 1 on a busy line, else 0. On a busy line a message arrives only with the last of the d messages
+    behind it. The backward direction begins when the forward one ends. All numbers broadcast.
 
     Args:
         stages: K, number of stages.
@@ -177,7 +173,7 @@ def gpipe_s(
         backward_s: B, seconds of a stage's backward pass of a micro-batch.
         message_s: m, seconds in which a message leaves.
         latency_s: alpha, latency of a line.
-        ahead: d; 0 without NCCL.
+        ahead: d, number of messages that the sender hands over ahead (`messages_ahead` of NCCL's costs, else 0).
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
 
@@ -220,7 +216,7 @@ def gpipe_ends_s(
         messages_s: m, seconds in which a message leaves on each line, ``(..., 2, K - 1)``: forward, then backward.
         latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
         microbatches: M, number of micro-batches of a flush.
-        ahead: d, number of messages that travel with the message before them on a busy line.
+        ahead: d, see `gpipe_s`.
         flushes: number of flushes before the update.
 
     Returns:
@@ -270,13 +266,14 @@ def _arrivals(
 ) -> NDArray[np.float64]:
     """Return the times at which a pipeline's M messages arrive over a line, from those at which they are ready.
 
-    A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
+    A message arrives only with the last of up to ``ahead`` messages behind it that are ready before the one in front of
+    them has left. The arrays are ``(..., M)`` for ``ready_s`` and the result, and ``(..., 1)`` for the line.
     """
     departure_s = _completions(ready_s, message_s)
-    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # the first message has no entry
+    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # by message; the first one has no entry
     complete_s = departure_s.copy()
     num_messages = ready_s.shape[-1]
-    are_all_queued = np.ones_like(is_queued)  # whether the next `distance` messages were all queued
+    are_all_queued = np.ones_like(is_queued)  # whether the next `distance` messages are all queued
     for distance in range(1, min(ahead, num_messages - 1) + 1):
         are_all_queued = are_all_queued[..., : num_messages - distance] & is_queued[..., distance - 1 :]
         complete_s[..., :-distance] = np.where(are_all_queued, departure_s[..., distance:], complete_s[..., :-distance])
@@ -325,10 +322,10 @@ def one_f_one_b_s(
         raise SpecError("backward_s", backward.shape, "the shape of forward_s, with one stage at least in front")
     require(np.greater_equal(microbatches, 1), "microbatches", microbatches, "at least 1")
     for name, value in (("forward_s", forward), ("backward_s", backward), ("send_s", np.asarray(send_s))):
-        require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
+        require(value >= 0, name, value, "seconds, at least 0")
     stages = forward.shape[0]
     stage_end_s = np.zeros(forward.shape)
-    task_end_s: dict[_Task, NDArray[Any]] = {}  # a task leaves when its output is used
+    task_end_s: dict[_Task, NDArray[Any]] = {}  # of tasks whose output is still to be used
     for task in _task_order(stages, microbatches):
         start_s = stage_end_s[task.stage]
         source = task.source(stages)

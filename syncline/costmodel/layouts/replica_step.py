@@ -11,16 +11,17 @@ all-gathers); D. Lepikhin et al., "GShard" (2020).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.partition import StageLayers, stage_flops, stage_layers
+from syncline.costmodel.layouts.partition import LayerKind, StageLayers, stage_flops, stage_layers
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
@@ -34,8 +35,8 @@ class ReplicaCall(NamedTuple):
         payload_bytes: payload bytes of a worker.
         per_layer: number of calls per micro-batch in each layer.
         per_recomputed: number of further calls per micro-batch in each layer that the backward pass recomputes.
-        at_ends: number of further calls per micro-batch at the first stage, and at the last stage.
-        layers: layers that make the calls: all, those with experts, or the dense ones.
+        at_ends: number of further calls per micro-batch at the first stage, and as many at the last stage.
+        layers: kind of the layers that make the calls.
         copies: copies of each token in the payload.
     """
 
@@ -46,29 +47,17 @@ class ReplicaCall(NamedTuple):
     per_layer: int
     per_recomputed: int = 0
     at_ends: int = 0
-    layers: Literal["all", "experts", "dense"] = "all"
+    layers: LayerKind = "all"
     copies: int = 1
 
-    def counts_in_layers(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
-        """Return the number of calls per micro-batch in the layers of each stage, ``(k,)``.
+    def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
+        """Return the number of calls per micro-batch of each pipeline stage, ``(stages,)``.
 
         Args:
             layers: all layers of the stages.
             recomputed: those of them that the backward pass recomputes.
         """
-        return np.asarray(
-            self.per_layer * self._calling_layers(layers) + self.per_recomputed * self._calling_layers(recomputed)
-        )
-
-    def _calling_layers(self, layers: StageLayers) -> NDArray[np.int64]:
-        """Return the number of layers of each of k stages that make the call, ``(k,)``."""
-        if self.layers == "all":
-            return layers.counts
-        return layers.expert_counts if self.layers == "experts" else layers.counts - layers.expert_counts
-
-    def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
-        """Return the number of calls per micro-batch of each of k stages, ``(k,)``, with those at both ends."""
-        counts = self.counts_in_layers(layers, recomputed)
+        counts = self.per_layer * layers.counts(self.layers) + self.per_recomputed * recomputed.counts(self.layers)
         counts[0] += self.at_ends
         counts[-1] += self.at_ends  # a single stage has both ends
         return counts
@@ -120,7 +109,7 @@ def replica_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     calls: list[ReplicaCall] = []
-    # Whether experts are distributed otherwise than one MLP.
+    # Otherwise the workers share the matrices of experts like those of one MLP.
     has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_tensor_workers < t)
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
@@ -154,7 +143,7 @@ def _sums(
     shard_bytes: float,
     per_layer: int,
     at_ends: int = 0,
-    layers: Literal["all", "experts", "dense"] = "all",
+    layers: LayerKind = "all",
 ) -> list[ReplicaCall]:
     """Return the reduce-scatters of tensors and the all-gathers of shards that carry the sums over a group.
 
@@ -186,7 +175,7 @@ def distinct_share(units: int, copies: int) -> float:
 
 @lru_cache(maxsize=512)
 def _stage_shares(model: ModelShape, layout: Layout) -> NDArray[np.float64]:
-    """Return the fraction of a model's FLOPs on each pipeline stage, ``(k,)``."""
+    """Return the fraction of a model's FLOPs on each pipeline stage, ``(stages,)``."""
     flops = np.array(stage_flops(model, layout.pipeline, blocks_by_stage=stage_layers(model, layout).blocks))
     return np.asarray(flops / flops.sum())
 
@@ -208,7 +197,7 @@ def replica_times(
     A stage has its share of the computing by FLOPs, and waits for its collectives. Software can overlap two kinds of
     collectives with computing. It can cut tensor parallelism's collectives, and the products beside them, into t
     pieces: a collective of x seconds then costs ``max(x / t, x - y)``, where y is the computing of a micro-batch per
-    collective. It can compute another micro-batch beside experts' messages, which then cost ``max(0, x - y)``.
+    collective. It can compute another micro-batch while experts exchange tokens, which then costs ``max(0, x - y)``.
 
     Args:
         compute_s: computing seconds of a worker in a step if the work is split evenly, with recomputation.
@@ -217,7 +206,7 @@ def replica_times(
         collective_s: function from a call to its seconds.
         message_s: function from bytes to the seconds of a message between stages.
         bytes_per_number: bytes of an activation.
-        most_recomputed: largest number of layers of a chunk that the backward pass recomputes.
+        most_recomputed: number of first layers of each chunk that the backward pass recomputes.
         overlapped: dimensions whose collectives overlap with computing, ``tensor`` or ``expert``.
 
     >>> from syncline.costmodel.compute.models import MODELS
@@ -229,12 +218,12 @@ def replica_times(
     stages = layout.pipeline
     layers, recomputed = stage_layers(model, layout), stage_layers(model, layout, most_recomputed)
     calls = replica_calls(model, layout, micro_tokens, bytes_per_number)
-    num_calls_in_layers: dict[str, int] = {}  # per micro-batch, by dimension
+    num_calls_in_layers: Counter[str] = Counter()  # per micro-batch, by dimension
     for call in calls:
-        num_calls = int(call.counts_in_layers(layers, recomputed).sum())
-        num_calls_in_layers[call.dimension] = num_calls_in_layers.get(call.dimension, 0) + num_calls
+        num_calls_in_layers[call.dimension] += int(call.counts(layers, recomputed).sum()) - 2 * call.at_ends
 
-    waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
+    # Waiting seconds per micro-batch of each stage, by dimension.
+    waits_s: dict[str, list[FloatOrArray]] = {name: [0.0] * stages for name in ("tensor", "context", "expert")}
     for call in calls:
         call_s = collective_s(call)
         if call.dimension in overlapped:
@@ -242,7 +231,7 @@ def replica_times(
             beside_s = stages * compute_s / micro_batches / num_calls_in_layers[call.dimension]
             least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0  # the last of t pieces
             call_s = np.maximum(least_s, call_s - beside_s)
-        stage_waits_s = waits_s.setdefault(call.dimension, [0.0] * stages)
+        stage_waits_s = waits_s[call.dimension]
         for stage, count in enumerate(call.counts(layers, recomputed).tolist()):
             stage_waits_s[stage] = stage_waits_s[stage] + count * call_s
 
@@ -250,30 +239,24 @@ def replica_times(
     for stage, share in enumerate(_stage_shares(model, layout)):
         computing_s = compute_s * (stages * share / micro_batches)  # an even split has ``share = 1 / stages``
         stage_s.append(computing_s + sum(stage_waits_s[stage] for stage_waits_s in waits_s.values()))
-    slowest = 0  # index of the slowest stage
-    step_s: FloatOrArray = micro_batches * stage_s[0]
-    if stages > 1:
-        message_bytes = bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context)
-        step_s = _pipeline_s(stage_s, micro_batches, message_s(message_bytes), layout.chunks)
-        slowest = int(np.argmax([np.max(seconds) for seconds in stage_s]))
-
-    no_waits_s: list[FloatOrArray] = [0.0] * stages
-    tensor_s = micro_batches * waits_s.get("tensor", no_waits_s)[slowest]
-    context_s = micro_batches * waits_s.get("context", no_waits_s)[slowest]
-    expert_s = micro_batches * waits_s.get("expert", no_waits_s)[slowest]
-    pipeline_s = 0.0 * compute_s  # without a pipeline: zeros in the shape of the other times
-    if stages > 1:
-        pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s
+    slowest_stage = int(np.argmax([np.max(seconds) for seconds in stage_s]))
+    tensor_s, context_s, expert_s = (micro_batches * seconds[slowest_stage] for seconds in waits_s.values())
+    if stages == 1:
+        pipeline_s = 0.0 * compute_s  # zeros in the shape of the other times
+        return ReplicaTimes(micro_batches * stage_s[0], compute_s, tensor_s, context_s, expert_s, pipeline_s)
+    message_bytes = bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context)
+    step_s = _pipeline_s(stage_s, micro_batches, message_s(message_bytes), layout.chunks)
+    pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s
     return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, pipeline_s)
 
 
 def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: FloatOrArray, chunks: int) -> FloatOrArray:
     """Return the seconds of a pipeline's step by the schedule 1F1B over k unequal stages.
 
-    Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. The slowest loop of
-    1F1B determines tau, the seconds from one micro-batch to the next, over the stages i with k - i < M:
+    Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. From one micro-batch
+    to the next it takes tau seconds, by the slowest stage i, or the slowest loop from a stage i to the last and back:
 
-        tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
+        tau = max over i of s_i, and over i > k - M of (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1)
         step = (M - 1) tau + sum s_i + 2 (k - 1) p                                     without chunks
         step = M max s + (sum s_i - max s) / v + 2 (k v - 1) p + (M - 1) 2 p           with v > 1 chunks
 
@@ -288,9 +271,9 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
         chunks: v, chunks of a stage.
     """
     stages = len(stage_s)
-    total_s: FloatOrArray = 0.0  # this stage and all stages behind it
+    total_s: FloatOrArray = 0.0  # of this stage and all stages behind it
     period_s: FloatOrArray = 0.0  # tau
-    largest_s: FloatOrArray = 0.0
+    largest_s: FloatOrArray = 0.0  # max s
     for stages_behind, seconds in enumerate(reversed(stage_s)):
         total_s = total_s + seconds
         largest_s = np.maximum(largest_s, seconds)

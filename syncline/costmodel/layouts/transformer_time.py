@@ -113,9 +113,9 @@ class Layouts:
 
     @property
     def memory_bytes(self) -> NDArray[np.float64]:
-        """Return the bytes on a device of the first stage if it keeps all activations and d replicas shard the states.
+        """Return the bytes on a device of the first stage that keeps all activations, if d replicas shard its states.
 
-        ``(4 + 12 / d) N + min(M, K) l s b h (10 + (24 + 5 a s / h) / t)`` for N parameters and l layers on the device.
+        With N parameters and l layers it is ``(4 + 12 / d) N + min(M, K) l s b h (10 + (24 + 5 a s / h) / t)``.
 
         Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), 4.1-4.2.
         """
@@ -213,7 +213,7 @@ def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     passes = np.where(layouts.recomputed, 4, 3)
     # Two sums in a forward pass, two in the backward pass, and two in a recomputed forward pass.
     sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _all_reduce_s(layouts, constants), 0.0)
-    both_ways_s = constants.serial_s + np.maximum(constants.launch_s, 3 * device_s)  # three passes, as the constants
+    both_ways_s = constants.serial_s + np.maximum(constants.launch_s, 3 * device_s)  # without recomputation
     return np.asarray(passes / 3 * both_ways_s + sums_s)
 
 
@@ -240,13 +240,14 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     is_split = layouts.tensor > 1
     head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
-    one_layer_s, head_s, send_s, first_after_s = np.broadcast_arrays(
+    # The constants of `_after_passes_s` can have further axes.
+    one_layer_s, head_s, send_s, _ = np.broadcast_arrays(
         layer_s(layouts, constants),
         constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops_per_s),
         WORD_BYTES * activations / constants.link_bytes_per_s,
         _after_passes_s(layouts, constants, stage=0),
     )
-    seconds = np.empty(first_after_s.shape)  # all constants' axes, and N
+    seconds = np.empty(one_layer_s.shape)
     # Trainings with equally many stages and micro-batches are computed together.
     shapes, inverse = np.unique(np.stack([layouts.stages, layouts.microbatches]), axis=1, return_inverse=True)
     for number, (stages, microbatches) in enumerate(shapes.T.tolist()):
@@ -256,7 +257,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         # A backward pass takes as long as two forward passes, and as three if it first recomputes the layer.
         backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)
         forward_s, backward_s = blocks_s * (1 - backward_fraction), blocks_s * backward_fraction
-        forward_s[-1] += head_s[..., index] / 3
+        forward_s[-1] += head_s[..., index] / 3  # the head is not recomputed
         backward_s[-1] += head_s[..., index] * 2 / 3
         passes_end_s = one_f_one_b_s(forward_s, backward_s, microbatches, send_s[..., index])
         ends_s = [passes_end_s[stage] + _after_passes_s(group, constants, stage) for stage in range(stages)]
@@ -268,11 +269,11 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
     """Return the seconds of a stage after its last backward pass: the update and its collectives, ``(..., N)``."""
     parameters = layouts.parameters_of(stage)
     update_s = UPDATE_BYTES * parameters / (layouts.data * constants.memory_bytes_per_s)
-    # Rings reduce-scatter the gradients and all-gather the weights.
+    # A ring of replicas reduce-scatters the gradients and all-gathers the weights.
     wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
-    rate, node = constants.link_bytes_per_s, constants.node
+    rate, node = constants.link_bytes_per_s, constants.node  # the rate of a ring
     if node is not None:
-        num_rings = np.minimum(layouts.tensor, node.devices)  # these rings share a node's network cards
+        num_rings = np.minimum(layouts.tensor, node.devices)  # the rings that share a node's network cards
         crosses_nodes = layouts.tensor * layouts.data > node.devices
         rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / num_rings), rate)
     return np.asarray(constants.step_s + update_s + wire_bytes / rate)
