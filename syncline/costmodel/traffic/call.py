@@ -28,7 +28,7 @@ Spans = tuple[tuple[float, float], ...]
 class Call(NamedTuple):
     """A collective of a training as one worker calls it.
 
-    A training makes hundreds of thousands of calls, so that the constructor does not validate the fields; `check` does.
+    The constructor does not validate the fields, because a training makes hundreds of thousands of calls; `check` does.
 
     Attributes:
         step: training step that the call follows, from 0.
@@ -38,7 +38,8 @@ class Call(NamedTuple):
             worker's own part; for ``broadcast`` the root's tensor.
         group: the ranks that take part; None means all workers.
         algorithm: algorithm of the collective; if None, the clock that times the call chooses it.
-        encoded_bytes: fp32 bytes that are encoded into the payload and decoded at the end; 0 without an encoding.
+        encoded_bytes: fp32 bytes that the worker encodes into the payload, and decodes after the call; 0 without an
+            encoding.
         wait_steps: steps until the result is needed; 0 means before the next step.
         in_backward: whether parts of the payload are ready during the backward pass, as parts of a gradient are.
         ready: fraction of the step's compute time after which the call can start, from 0 to 1.
@@ -118,8 +119,8 @@ def groups_like(first_group: range, workers: int) -> list[range]:
     """Return the ranks of all groups of P workers, given the first group; the others have the same spacing.
 
     Args:
-        first_group: ranks of the first group: ``range(0, g)`` for blocks of g neighbours; ``range(0, b, s)`` for groups
-            of every s-th worker in blocks of b workers.
+        first_group: ranks of the first group: ``range(0, g)`` for groups of g neighbours; ``range(0, b, s)`` for groups
+            of every s-th worker in a block of b workers.
         workers: P, a multiple of b, the group's size times its step.
 
     >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)

@@ -26,6 +26,9 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.call import Call, Ranks, Spans, groups_like
 from syncline.errors import SpecError
 
+Timing = tuple[int, int, int, int | None]
+"""Period, offset, start and stop of an exchange."""
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -92,9 +95,14 @@ class Exchange:
             spans=self.spans,
         )
 
+    @property
+    def timing(self) -> Timing:
+        """Return the fields that decide after which steps the exchange runs."""
+        return self.period, self.offset, self.start, self.stop
+
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
         """Return whether the exchange runs after step ``step`` (from 0), elementwise for an array of steps."""
-        return _is_due(step, self.period, self.offset, self.start, self.stop)
+        return _is_due(step, *self.timing)
 
     def num_runs(self, steps: int) -> int:
         """Return the number of runs in the first T steps: ``floor((end - offset) / K) - floor((begin - offset) / K)``.
@@ -113,10 +121,10 @@ def _is_due(step: IntOrArray, period: int, offset: int, start: int, stop: int | 
 
 
 class CallPattern(NamedTuple):
-    """The collectives that follow a training step, and the number of steps that they follow.
+    """Calls that follow a training step together, and the number of steps after which these calls run.
 
     Attributes:
-        calls: the calls, with the first of these steps.
+        calls: the calls after the first of these steps.
         steps: the number of steps.
     """
 
@@ -145,7 +153,7 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
                 call_by_key[index, subgroup_index] = exchange.call(step, subgroup)
             continue
         point_of_step = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
-        # Exchanges of equal key share a call; an index is a key of its own.
+        # Exchanges of equal key share a call; no other exchange has the same index.
         key = (exchange.collective, point_of_step, exchange.spans) if exchange.shares_call else index
         call = exchange.call(step, group)
         if key in call_by_key:
@@ -166,7 +174,7 @@ def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = Non
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
-    """Return all calls of a training as the ledger of a group's ranks records them; None means all ranks."""
+    """Return all calls of a training in the order of steps, among the ranks of a group (None: all workers)."""
     _check_steps(steps)
     calls: list[Call] = []
     for step in due_steps(exchanges, begin=0, end=steps):
@@ -184,9 +192,9 @@ def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
 
 
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
-    """Return the different sets of collectives that follow T training steps, each with its number of steps.
+    """Return the patterns of T training steps: each different set of calls, with the number of steps that it follows.
 
-    A step without calls has the empty pattern.
+    The empty set of calls is a pattern, too.
 
     Args:
         steps: T, at least 0.
@@ -194,8 +202,8 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
     [(0, 97), (1, 3)]
     """
-    timings = tuple((exchange.period, exchange.offset, exchange.start, exchange.stop) for exchange in exchanges)
-    first_steps: dict[tuple[bool, ...], int] = {}  # by the mask of the exchanges that are due
+    timings = tuple(exchange.timing for exchange in exchanges)
+    first_steps: dict[tuple[bool, ...], int] = {}  # by a mask over the exchanges, true for those that are due
     num_steps: dict[tuple[bool, ...], int] = {}
     for begin, end, cycle in phase_cycles(exchanges, steps):
         for mask, step, count in _due_masks(timings, begin, end, cycle):
@@ -228,18 +236,18 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
             for exchange in exchanges
             if exchange.start <= begin and (exchange.stop is None or end <= exchange.stop)
         ]
-        phases.append((begin, end, min(math.lcm(*periods), end - begin)))  # 1 without exchanges
+        phases.append((begin, end, min(math.lcm(*periods), end - begin)))  # math.lcm() is 1
     return phases
 
 
 @lru_cache(maxsize=1024)
 def _due_masks(
-    timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
+    timings: tuple[Timing, ...], begin: int, end: int, cycle: int
 ) -> list[tuple[tuple[bool, ...], int, int]]:
     """Return the different sets of exchanges that are due together after some step of a phase.
 
     Args:
-        timings: period, offset, start and stop of each exchange.
+        timings: timing of each exchange.
         begin: first step of the phase.
         end: step after the last one of the phase.
         cycle: number of steps after which the calls of the phase repeat.
@@ -250,13 +258,9 @@ def _due_masks(
     steps = np.arange(begin, begin + cycle)
     recurrences = -((steps - end) // cycle)  # step t of the first cycle recurs ceil((end - t) / cycle) times
     # Exchanges of equal timings are due at the same steps, so each timing is computed once.
-    due_by_timing = {timing: _is_due(steps, *timing) for timing in timings}
-    due = np.zeros((cycle, len(timings)), dtype=bool)
-    for column, timing in enumerate(timings):
-        due[:, column] = due_by_timing[timing]
-
-    # Number the different masks, one timing after another: np.unique along the rows of `due` is slow. Two steps have
-    # equal numbers if all timings so far are due at both or at neither.
+    due_by_timing = {timing: np.asarray(_is_due(steps, *timing)) for timing in timings}
+    # Number the different masks, one timing after another: np.unique along rows of masks is slow. Two steps have equal
+    # numbers if each timing so far is due at both or at neither.
     mask_numbers: NDArray[Any] = np.zeros(cycle, dtype=np.int64)
     for is_due in due_by_timing.values():
         _, mask_numbers = np.unique(2 * mask_numbers + is_due, return_inverse=True)
@@ -266,7 +270,8 @@ def _due_masks(
     np.add.at(counts, mask_numbers, recurrences)
     masks = []
     for row, count in zip(first_rows.tolist(), counts, strict=True):
-        masks.append((tuple(due[row].tolist()), begin + row, int(count)))
+        mask = tuple(bool(due_by_timing[timing][row]) for timing in timings)
+        masks.append((mask, begin + row, int(count)))
     return masks
 
 
@@ -297,7 +302,7 @@ def call_s(
         workers: P.
         nbytes: n, payload bytes of a worker.
         algorithm: see `algorithm_for`; ``nccl`` needs scalars for P and the link, ``auto`` needs a scalar P.
-        rule: start rule of a message; ``auto`` chooses as if it were eager.
+        rule: start rule of a message; the policy ``auto`` chooses by the seconds under ``eager``, whatever the rule.
     """
     has_many_links = np.ndim(link.bandwidth_bytes_per_s) > 0
     # The fastest algorithm may differ among the links of an array, and `algorithm_for` returns a single name.
@@ -314,7 +319,7 @@ def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
-    """Return the long-run mean payload bytes per worker and step, of the exchanges that never stop.
+    """Return the mean payload bytes per worker and step in the long run, when only exchanges without a stop are left.
 
     >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
     6.0
@@ -323,10 +328,10 @@ def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
 
 
 def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
-    """Return the factor by which rarer exchanges cut the bytes of one state exchanged every step: ``1 / sum_i 1/K_i``.
+    """Return the bytes of an exchange of one state in every step, over those of rarer exchanges: ``1 / sum_i 1/K_i``.
 
     Args:
-        periods: K_i, one per exchanged state, all states of the same size (``math.inf`` for a state without exchange).
+        periods: K_i, steps between exchanges of each of several states of the same size; ``math.inf`` means never.
 
     Source: MT-DAO, section 4 ("Baselines"): three states every 32 steps give 32 / 3.
 

@@ -63,11 +63,7 @@ def buckets_on(network: Network | Topology, buckets: Sequence[Bucket]) -> Sequen
 
 
 def gradient_buckets(
-    elements: Sequence[int],
-    bucket_bytes: float = BUCKET_BYTES,
-    *,
-    element_bytes: float = 4,
-    forward_share: float = FORWARD_SHARE,
+    elements: Sequence[int], bucket_bytes: float = BUCKET_BYTES, *, element_bytes: float = 4
 ) -> tuple[Bucket, ...]:
     """Return the buckets of a gradient, in the order in which the backward pass fills them.
 
@@ -79,7 +75,6 @@ def gradient_buckets(
         elements: number of elements of each tensor, in the order of the forward pass.
         bucket_bytes: size of a bucket; positive.
         element_bytes: bytes of one gradient element.
-        forward_share: fraction of the compute time before the backward pass, from 0 to 1.
 
     Source: S. Li et al., "PyTorch Distributed", VLDB 13 (2020), section 3.2; PyTorch's
     ``_compute_bucket_assignment_by_size``.
@@ -89,20 +84,16 @@ def gradient_buckets(
     """
     if not bucket_bytes > 0:
         raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
-    if not 0 <= forward_share <= 1:
-        raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
-    return _gradient_buckets(tuple(elements), bucket_bytes, element_bytes, forward_share)
+    return _gradient_buckets(tuple(elements), bucket_bytes, element_bytes)
 
 
 @lru_cache(maxsize=256)
-def _gradient_buckets(
-    elements: tuple[int, ...], bucket_bytes: float, element_bytes: float, forward_share: float
-) -> tuple[Bucket, ...]:
-    """Return the buckets of `gradient_buckets`; a cache, which needs ``elements`` as a tuple, keeps them."""
+def _gradient_buckets(elements: tuple[int, ...], bucket_bytes: float, element_bytes: float) -> tuple[Bucket, ...]:
+    """Return the buckets of `gradient_buckets` from a cache, which needs ``elements`` as a tuple."""
     total_elements = sum(elements)
     if not total_elements:
         return WHOLE  # one empty bucket: a worker without parameters takes part in the call
-    # PyTorch makes the first bucket smaller only if the user sets no bucket size.
+    # As in PyTorch, the first bucket is smaller only if the user sets no bucket size.
     full_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     buckets: list[Bucket] = []
     bucket_elements = computed_elements = 0
@@ -112,7 +103,7 @@ def _gradient_buckets(
         is_full = bucket_elements * element_bytes >= full_bytes
         if is_full or computed_elements == total_elements:
             if bucket_elements:  # empty tensors after the last bucket make no bucket
-                ready = forward_share + (1 - forward_share) * (computed_elements / total_elements)
+                ready = FORWARD_SHARE + (1 - FORWARD_SHARE) * (computed_elements / total_elements)
                 buckets.append(Bucket(bucket_elements / total_elements, ready))
             bucket_elements = 0
             full_bytes = bucket_bytes
@@ -163,17 +154,15 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
         return [call]
     if call.spans:  # the payload covers only these parts of the gradient
         buckets = covered_buckets(buckets, call.spans)
-    parts = []
-    for number, bucket in enumerate(buckets, start=1):
-        label = f"{call.label} {number}/{len(buckets)}".strip() if len(buckets) > 1 else call.label
-        part = call._replace(
+    return [
+        call._replace(
             payload_bytes=bucket.share * call.payload_bytes,
             encoded_bytes=bucket.share * call.encoded_bytes,
             ready=min(call.ready, bucket.ready),
-            label=label,
+            label=f"{call.label} {number}/{len(buckets)}".strip() if len(buckets) > 1 else call.label,
         )
-        parts.append(part)
-    return parts
+        for number, bucket in enumerate(buckets, start=1)
+    ]
 
 
 class WayPoint(NamedTuple):

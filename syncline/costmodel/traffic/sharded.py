@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal, get_args
@@ -69,8 +70,8 @@ def sharded_exchanges(
         update_exchanges: exchanges after the update that replace the gathers, except with ``full``, which ignores them.
 
     >>> half = [Bucket(0.5, 2 / 3), Bucket(0.5, 1.0)]
-    >>> sent = sharded_exchanges(8.0, 8.0, 4, "full", half)
-    >>> [(one.collective, one.payload_bytes, round(one.ready, 2), round(one.needed, 2)) for one in sent]
+    >>> exchanges = sharded_exchanges(8.0, 8.0, 4, "full", half)
+    >>> [(e.collective, e.payload_bytes, round(e.ready, 2), round(e.needed, 2)) for e in exchanges]
     ... # doctest: +NORMALIZE_WHITESPACE
     [('all_gather', 1.0, 0.0, 0.0), ('all_gather', 1.0, 0.0, 0.17),
      ('all_gather', 1.0, 0.33, 0.33), ('all_gather', 1.0, 0.33, 0.67),
@@ -95,9 +96,9 @@ def sharded_exchanges(
     length = 1.0 / micro_batches  # a micro-batch's fraction of the step's computing
     for number in range(micro_batches):
         begin = number * length
-        # The fractions `ready` and `needed` of units are of the micro-batch's computing.
-        # Each unit is gathered while the unit before it computes. With `full` no worker keeps gathered units, so that
-        # each micro-batch gathers them again. The forward pass computes units from the last bucket to the first.
+        # Here `ready` and `needed` are fractions of the micro-batch's computing. Each unit is gathered while the unit
+        # before it computes; the forward pass computes units from the last bucket to the first. With `full` no worker
+        # keeps gathered units, so that each micro-batch gathers them again.
         if sharding == "full" or (number == 0 and update_exchanges is None):
             computed_share = ready = 0.0
             for unit in reversed(units):
@@ -128,11 +129,8 @@ def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[
 
     The arguments are those of `sharded_exchanges`.
     """
-    gathers = []
-    for unit in reversed(units):
-        shard_bytes: Any = unit.share * parameter_bytes / workers
-        gathers.append(Exchange(shard_bytes, label="parameters", collective="all_gather", shares_call=False))
-    return gathers
+    sizes: list[Any] = [unit.share * parameter_bytes / workers for unit in reversed(units)]
+    return [Exchange(nbytes, label="parameters", collective="all_gather", shares_call=False) for nbytes in sizes]
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
@@ -145,7 +143,7 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
         workers: P.
         elements: number of elements of each tensor.
 
-    >>> [one.payload_bytes for one in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
+    >>> [exchange.payload_bytes for exchange in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
     [10.0, 8.0, 12.0]
     """
     loads = [(0, worker) for worker in range(workers)]  # a heap: elements so far and worker, the fewest first

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,9 @@ class PricedCall(NamedTuple):
 
     Attributes:
         call: the call.
-        cost_s: seconds for which the call occupies the network.
+        cost_s: seconds for which the call occupies the network, if the network was busy before.
         encode_s: seconds in which the worker encodes and decodes the payload.
-        after_idling: extra seconds of the network if it was idle before the call; None means no extra seconds.
+        after_idling: extra seconds of the network by its idle time before the call; None means no extra seconds.
     """
 
     call: Call
@@ -65,7 +65,7 @@ class Worker:
     Args:
         compute_s: computing seconds of each step.
         trigger_s: seconds of each step between computing and calls in which the worker decides whether to send.
-        idle_s: idle seconds of the network beyond which a longer idle time changes nothing.
+        idle_limit_s: idle seconds of the network after which further idle seconds no longer slow the next call down.
         optimizer_s: seconds of the update in each step, after all waits of the step.
 
     Attributes:
@@ -80,13 +80,13 @@ class Worker:
         self,
         compute_s: FloatOrArray,
         trigger_s: FloatOrArray = 0.0,
-        idle_s: float = 0.0,
+        idle_limit_s: float = 0.0,
         optimizer_s: FloatOrArray = 0.0,
     ) -> None:
         """Begin at time 0 with a free network and no pending calls."""
         self.compute_s = compute_s
         self.trigger_s = trigger_s
-        self.idle_s = idle_s
+        self.idle_limit_s = idle_limit_s
         self.optimizer_s = optimizer_s
         self.now_s: FloatOrArray = 0.0
         self.free_s: FloatOrArray = 0.0
@@ -171,8 +171,8 @@ class Worker:
 
     def rebase(self) -> None:
         """Shift the clocks so that the worker's time is 0 s."""
-        # Idle times beyond `idle_s` are equivalent. The cut makes such states equal.
-        self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s)
+        # Idle times beyond the limit have the same effect, so that `future_state` shall not tell them apart.
+        self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_limit_s)
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
 
@@ -180,8 +180,8 @@ class Worker:
         """Return the state that decides all steps from ``next_step`` on, for a worker whose time is 0 s (`rebase`).
 
         Returns:
-            Pairs of a number of steps and a time in seconds. The first pair is -1 with the time at which the network is
-            free. Each other pair is a pending call: the steps until the worker waits for it, and its end.
+            Pairs. The first holds -1, which no pending call has, and the time at which the network is free. Each other
+            pair is a pending call: the number of steps until the worker waits for it, and its end in seconds.
         """
         state = [(-1, self.free_s)]
         for step in sorted(self.pending):
@@ -194,12 +194,8 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
 
     The function prices the calls of a step once for each set of exchanges that are due together.
     """
-    exchange_by_timing: dict[Any, Exchange] = {}
-    for exchange in exchanges:
-        timing = exchange.period, exchange.offset, exchange.start, exchange.stop
-        exchange_by_timing.setdefault(timing, exchange)
     # Exchanges of equal timing are due at the same steps, so that one of them stands for all.
-    representatives = list(exchange_by_timing.values())
+    representatives = list({exchange.timing: exchange for exchange in exchanges}.values())
     calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
 
     def advance(begin: int, end: int) -> None:
@@ -227,7 +223,7 @@ def worker_after(
     steps: int,
     price: Price,
     trigger_s: FloatOrArray = 0.0,
-    idle_s: float = 0.0,
+    idle_limit_s: float = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> Worker:
     """Return the clocks of a training worker after T steps with periodic collectives.
@@ -242,13 +238,13 @@ def worker_after(
 
     The other arguments are those of `Worker`.
     """
-    worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
+    worker = Worker(compute_s, trigger_s, idle_limit_s, optimizer_s)
     advance = stepper(worker, exchanges, price)
-    tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
+    tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # an idle time may be only a rounding error
     step = 0
     for _, end, cycle_steps in phase_cycles(exchanges, steps):
         previous_state: list[tuple[int, FloatOrArray]] = []  # before the last cycle; empty if there is none
-        previous_exposed_s = previous_slow_start_s = worker.exposed_s  # placeholders until a cycle has run
+        previous_exposed_s = previous_slow_start_s = worker.exposed_s  # any value, until there is a previous state
         while step < end:
             worker.rebase()
             state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
@@ -284,12 +280,10 @@ def _equal_states(
     state: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], tolerance_s: float
 ) -> bool:
     """Return whether two states of `Worker.future_state` agree to ``tolerance_s`` and rounding; nan equals nan."""
-    if [step for step, _ in state] != [step for step, _ in other]:
-        return False
-    for (_, time_s), (_, other_s) in zip(state, other, strict=True):
-        if not np.allclose(time_s, other_s, rtol=1e-12, atol=tolerance_s, equal_nan=True):
-            return False
-    return True
+    return [step for step, _ in state] == [step for step, _ in other] and all(
+        np.allclose(time_s, other_s, rtol=1e-12, atol=tolerance_s, equal_nan=True)
+        for (_, time_s), (_, other_s) in zip(state, other, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -303,7 +297,8 @@ class StepTime:
         trigger_s: computing that decides whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
         inside_s: waiting inside a step for other workers of the same replica, see
-            `syncline.costmodel.layouts.replica_step`, and for the slowest, see `syncline.costmodel.numerics.slowest`.
+            `syncline.costmodel.layouts.replica_step`, and for the slowest worker of all, see
+            `syncline.costmodel.numerics.slowest`.
         optimizer_s: the update, where it is counted separately.
     """
 
@@ -371,13 +366,13 @@ def mean_step(
         for part in split_call(call, overlap, buckets):
             cost_s = call_s(part.collective, workers, part.payload_bytes, link=link, algorithm=algorithm, rule=rule)
             encode_s = 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s
-            opening = None
+            slow_start = None
             if link.tcp is not None:  # TCP's windows close while the network is idle, and open again in the call
                 prices = collective_prices(part.collective, np.asarray(workers), part.payload_bytes, link, algorithm)
-                opening = after_idling(
+                slow_start = after_idling(
                     part.collective, workers, part.payload_bytes, link, prices.names, prices.name_index
                 )
-            parts.append(PricedCall(part, cost_s, encode_s, after_idling=opening))
+            parts.append(PricedCall(part, cost_s, encode_s, after_idling=slow_start))
         return parts
 
     return priced_step(
@@ -412,7 +407,7 @@ def priced_step(
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
     overlaps = depends_on_idling = False
-    max_idle_s = 0.0
+    idle_limit_s = 0.0
     for pattern in patterns:
         for call in pattern.calls:
             for priced_call in price(call):
@@ -421,11 +416,11 @@ def priced_step(
                 overlaps |= priced_call.call.ready < 1 or priced_call.call.wait_steps > 0
                 if priced_call.after_idling is not None:
                     depends_on_idling = True
-                    max_idle_s = max(max_idle_s, priced_call.after_idling.longest_s)
+                    idle_limit_s = max(idle_limit_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or depends_on_idling:
         # A worker's clocks give its waits and the network's idle times.
-        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_s=max_idle_s, optimizer_s=optimizer_s)
+        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_limit_s, optimizer_s)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0

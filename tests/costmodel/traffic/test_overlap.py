@@ -12,6 +12,7 @@ from syncline.costmodel import MODELS, Call, Exchange, Link, mean_step, model_fr
 from syncline.costmodel.traffic.overlap import (
     BUCKET_BYTES,
     FIRST_BUCKET_BYTES,
+    FORWARD_SHARE,
     WHOLE,
     Bucket,
     covered_buckets,
@@ -54,12 +55,12 @@ def test_the_default_is_torchs_default_with_a_first_bucket_of_1_mib():
     assert [round(bucket.share * 30) for bucket in gradient_buckets([2**18] * 30, 10 * 2**20)] == [10, 10, 10]
 
 
-@given(sizes, st.floats(1.0, 1e8), st.floats(0.0, 1.0))
-def test_buckets_share_out_the_gradient_in_the_order_of_the_backward_pass(elements, bucket_bytes, forward_share):
-    buckets = gradient_buckets(elements, bucket_bytes, forward_share=forward_share)
+@given(sizes, st.floats(1.0, 1e8))
+def test_buckets_share_out_the_gradient_in_the_order_of_the_backward_pass(elements, bucket_bytes):
+    buckets = gradient_buckets(elements, bucket_bytes)
     assert sum(bucket.share for bucket in buckets) == pytest.approx(1.0)
     done = np.cumsum([bucket.share for bucket in buckets])
-    np.testing.assert_allclose([b.ready for b in buckets], forward_share + (1 - forward_share) * done)
+    np.testing.assert_allclose([b.ready for b in buckets], FORWARD_SHARE + (1 - FORWARD_SHARE) * done)
     assert buckets[-1].ready == pytest.approx(1.0, rel=1e-12)
 
 
@@ -82,8 +83,6 @@ def test_fragments_of_a_gradient_have_its_buckets_between_them(elements, bucket_
 def test_arguments_that_cannot_be():
     with pytest.raises(SpecError, match="bucket_size: got 0"):
         gradient_buckets([1], 0)
-    with pytest.raises(SpecError, match="forward_share: got 2"):
-        gradient_buckets([1], 1, forward_share=2)
     with pytest.raises(SpecError, match=r"overlap: got 'dpp'.*did you mean 'ddp'"):
         exposed_s(1.0, [GRADIENT], overlap="dpp")
     with pytest.raises(SpecError, match="encode: got 0"):
