@@ -92,7 +92,8 @@ class MeasuredLoss(NamedTuple):
         family: name of a set of comparable losses: those of one paper and data set.
         place: table of the paper.
         method: name of the method in this package.
-        parameters: parameters of the model; of Douillard et al. ``12 L d^2 + 32000 d``, of layers by their Table 2.
+        parameters: parameters of the model; for Douillard et al. computed as ``12 L d^2 + 32000 d`` from the L layers
+            of width d in their Table 2.
         tokens: tokens of the training.
         replicas: replicas of the method; 1 for data parallelism.
         period: steps between two exchanges; 1 for data parallelism.
@@ -179,12 +180,12 @@ class Drift:
     """The error of a fit's loss outside its range of one quantity, per e-fold of the quantity.
 
     Args:
-        exponent: the loss is multiplied by ``(value / edge of the range)^exponent``; 0 without a correction.
         uncertainty: uncertainty of the loss per e-fold.
+        exponent: the loss is multiplied by ``(value / edge of the range)^exponent``; 0 for no correction.
     """
 
-    exponent: float
     uncertainty: Uncertainty
+    exponent: float = 0.0
 
 
 TOKENS_RATIO = 20.0
@@ -228,20 +229,31 @@ class LossFit:
         return None if isinstance(self.law, AdditiveLaw) else TOKENS_RATIO
 
 
+Bounds = tuple[float | None, float | None]
+"""A lower and an upper bound, or their logarithms; None if a bound is unknown."""
+
+
 def log_bounds(uncertainty: Uncertainty, e_folds: float) -> tuple[float, float]:
     """Return the logarithms of the lower and the upper error factor at a distance, from an uncertainty per e-fold."""
     return float(np.log(uncertainty.low)) * e_folds, float(np.log(uncertainty.high)) * e_folds
 
 
-def joint_bound(value: float, error_logs: Sequence[float | None], sign: int) -> float | None:
-    """Return a bound of a value with several independent errors; the logarithms of their factors add in quadrature.
+def log_ratio(bound: float | None, value: float) -> float | None:
+    """Return the logarithm of a bound over the bounded value; None without a bound."""
+    return None if bound is None else float(np.log(bound / value))
+
+
+def joint_bounds(value: float, error_logs: Sequence[Bounds]) -> Bounds:
+    """Return the lower and the upper bound of a value with several independent errors; None without a bound.
 
     Args:
         value: the estimate.
-        error_logs: logarithm of each error's factor; with None, an error that nobody measured, there is no bound.
-        sign: -1 for the lower bound, 1 for the upper one.
+        error_logs: logarithms of the lower and the upper factor of each error, which add in quadrature. If one is None,
+            because nobody measured this error, the value has no such bound.
     """
-    measured_logs = [log for log in error_logs if log is not None]
-    if len(measured_logs) < len(error_logs):
-        return None
-    return value * float(np.exp(sign * np.hypot.reduce(measured_logs)))
+    bounds: list[float | None] = []
+    for sign, logs in zip((-1, 1), zip(*error_logs, strict=True), strict=True):  # lower, then upper
+        known = [log for log in logs if log is not None]
+        bounds.append(value * float(np.exp(sign * np.hypot.reduce(known))) if len(known) == len(logs) else None)
+    low, high = bounds
+    return low, high

@@ -33,9 +33,6 @@ LEAST_SIZES = 3
 CURVES = (("charles-2025", "diloco"), ("douillard-2025", "streaming-diloco"))
 """Family and method of the measured ratios, with several numbers of replicas at each size."""
 
-VARIED = ("parameters", "replicas", "period")
-"""Sizes of a training of which laws of methods may have exponents."""
-
 
 class MeasuredRatio(NamedTuple):
     """A measured loss, and its ratio to that of data parallelism for the same model on the same tokens."""
@@ -58,7 +55,7 @@ def measured_ratios(family: str, method: str, largest: float = np.inf) -> list[M
 
 @dataclass(frozen=True)
 class MeasuredEnd:
-    """The measured ratios of a method at the largest models, by number of replicas and period.
+    """The end of a measured curve: the ratios of a method at the largest models, by number of replicas and period.
 
     Args:
         replicas: measured numbers of replicas, rising, ``(R,)``.
@@ -73,7 +70,7 @@ class MeasuredEnd:
     basis: str
 
     def ratio(self, setting: Setting, exponents: Mapping[str, float]) -> float:
-        """Return the smallest ratio of losses that the measurements support: that of the largest measured models.
+        """Return the ratio of losses at the largest measured models, below which no ratio is predicted.
 
         Between measured settings the logarithm of the ratio is interpolated over those of the settings. Above the
         largest setting the ratio grows by the law's exponents and never falls; below the smallest it is constant.
@@ -130,7 +127,7 @@ def measured_end(family: str, method: str) -> MeasuredEnd | None:
 
 @dataclass(frozen=True)
 class RatioCurve:
-    """The ratio of a method's loss to data parallelism's by two laws, limited by the measured end.
+    """The ratio of a method's loss to data parallelism's by two laws, at least that of the measured end.
 
     Args:
         law: law of the method's loss.
@@ -154,19 +151,23 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
     Args:
         family: family of the losses.
         method: name of the method.
-        largest: largest number of parameters.
-        capped: whether the measured end (the ratios at the largest of these models) limits the gain.
+        largest: largest number of parameters of these models.
+        capped: whether the ratios at the largest of these models limit the gain.
     """
     ratios = measured_ratios(family, method, largest)
     losses = [measured.row for measured in ratios]
-    # A size with one value in all losses has no exponent.
-    names = [name for name in VARIED if len({row.setting[name] for row in losses}) > 1]
     ddp_losses = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
     return RatioCurve(
-        law=power_law_of(losses, names),
+        law=power_law_of(losses, varied_sizes(losses)),
         base=power_law_of([row for row in ddp_losses if row.parameters <= largest], ["parameters"]),
         end=end_of(ratios) if capped else None,
     )
+
+
+def varied_sizes(losses: Sequence[MeasuredLoss]) -> list[str]:
+    """Return the sizes of a training that differ among losses, so that a law of the losses can have their exponents."""
+    sizes = ("parameters", "replicas", "period")
+    return [name for name in sizes if len({row.setting[name] for row in losses}) > 1]
 
 
 class GrownError(NamedTuple):
@@ -182,9 +183,12 @@ class GrownError(NamedTuple):
 
 
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
-    """Return the errors of ratios that fits predict for larger models, with a fit up to each size in turn.
+    """Return the errors of ratios that are predicted for larger models than those of a fit.
 
-    Models above ``largest`` parameters are not used. With ``capped`` the measured end limits the predicted gain.
+    Each measured size in turn is the largest of a fit. ``capped`` is as in `fitted_curve`.
+
+    Args:
+        largest: largest number of parameters of the models that are used.
     """
     errors = []
     for family, method in CURVES:
@@ -202,9 +206,9 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
 
 @cache
 def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
-    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit's largest model.
+    """Return the uncertainty of ratios one e-fold of parameters beyond the largest model of a fit.
 
-    Its errors, and the arguments, are those of `grown_errors`.
+    It grows with the square root of the e-folds. The arguments are those of `grown_errors`.
 
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"

@@ -16,12 +16,13 @@ import numpy as np
 from syncline.costmodel.scaling.laws import (
     TOKENS_RATIO,
     AdditiveLaw,
+    Bounds,
     Drift,
     LossFit,
     PowerLaw,
-    SeenRange,
-    joint_bound,
+    joint_bounds,
     log_bounds,
+    log_ratio,
 )
 from syncline.costmodel.scaling.measured_end import measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
@@ -61,7 +62,7 @@ class TrainingAtScale:
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or TOKENS_RATIO)
         if period is None:
-            # The shortest period of the fit's data; data parallelism averages each step.
+            # The shortest period of the fit's data; 1 for data parallelism, which averages in every step.
             period = fit.seen_ranges["period"].low if "period" in fit.seen_ranges else 1.0
         return replace(self, tokens=tokens, period=period)
 
@@ -111,7 +112,7 @@ class PredictedLoss:
         basis: measurements that support the bounds.
         fit: the fit.
         training: the training; tokens and period are those of the fit where none were given.
-        beyond: quantities whose values are outside the range of the fit.
+        beyond: the training's quantities that are outside the range of the fit.
         gain_limit: measurements that limit the gain over data parallelism; None if the law's gain is less.
     """
 
@@ -172,35 +173,27 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     used_fit = fit_named(fit, training.method)
     complete = training.completed_by(used_fit)
     variables = complete.range_variables(used_fit)
-    outside_ranges: dict[str, SeenRange] = {}
-    for name, seen_range in used_fit.seen_ranges.items():
-        if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > RANGE_TOLERANCE:
-            if not extrapolate:
-                expected = f"{seen_range}, which fit {used_fit.name!r} covers"
-                expected += "; 'extrapolate' permits values beyond it"
-                raise SpecError(name, float(f"{variables[name]:.12g}"), expected)  # without errors of rounding
-            outside_ranges[name] = seen_range
-
     # The prediction by the law, its corrections outside the law's data, and the logarithms of all error factors.
-    loss, within = used_fit.law.value(variables), used_fit.within
-    low_logs: list[float | None] = [np.log(within.low)]
-    high_logs: list[float | None] = [np.log(within.high)]
-    bases = [within.basis]
+    loss, bases = used_fit.law.value(variables), [used_fit.within.basis]
+    error_logs: list[Bounds] = [log_bounds(used_fit.within, 1.0)]
     if used_fit.tokens_per_parameter is not None:
         reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
         shifts = token_shifts(variables["parameters"], variables["tokens"], reference_tokens)
         loss *= float(np.exp(shifts.mean()))
-        low_logs.append(shifts.min() - shifts.mean())
-        high_logs.append(shifts.max() - shifts.mean())
+        error_logs.append((shifts.min() - shifts.mean(), shifts.max() - shifts.mean()))
     beyond = []
-    for name, seen_range in outside_ranges.items():
-        shift = _shift_outside(used_fit, variables, name, seen_range)
-        loss *= float(np.exp(shift.mean))
-        factor = seen_range.factor_outside(variables[name])
-        beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, shift.basis))
-        bases.append(f"{name}: {shift.basis or 'unknown'}")
-        low_logs.append(shift.low)
-        high_logs.append(shift.high)
+    for name, seen_range in used_fit.seen_ranges.items():
+        factor = seen_range.factor_outside(variables[name]) if name in variables else 1.0
+        if abs(factor - 1) <= RANGE_TOLERANCE:
+            continue
+        if not extrapolate:
+            expected = f"{seen_range}, which fit {used_fit.name!r} covers; 'extrapolate' permits values beyond it"
+            raise SpecError(name, float(f"{variables[name]:.12g}"), expected)  # without errors of rounding
+        correction_log, correction_error_logs, basis = _correction(used_fit, variables, name, factor)
+        loss *= float(np.exp(correction_log))
+        error_logs.append(correction_error_logs)
+        beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, basis))
+        bases.append(f"{name}: {basis or 'unknown'}")
 
     gain_limit = None
     end = None if training.method == "ddp-adam" else measured_end(used_fit.family, training.method)
@@ -216,8 +209,8 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
             loss = least_loss
             gain_limit = f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
-    low, high = joint_bound(loss, low_logs, sign=-1), joint_bound(loss, high_logs, sign=1)
-    return PredictedLoss(loss, low, high, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
+    bounds = joint_bounds(loss, error_logs)
+    return PredictedLoss(loss, *bounds, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
 
 
 RANGE_TOLERANCE = 1e-6
@@ -227,42 +220,28 @@ TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', 
 """Basis of bounds of losses on other numbers of tokens than a fit's."""
 
 
-class _Shift(NamedTuple):
-    """The change of a predicted loss outside a range of a fit's data, as logarithms of factors.
+def _correction(
+    fit: LossFit, variables: Mapping[str, float], name: str, factor: float
+) -> tuple[float, Bounds, str | None]:
+    """Return the correction of a law's loss for a quantity ``name`` that is ``factor`` outside the range of the fit.
 
-    Attributes:
-        mean: change of the predicted loss.
-        low: logarithm of the lower error factor; None without measurements.
-        high: logarithm of the upper error factor; None without measurements.
-        basis: measurements of the errors; None without measurements.
+    Returns:
+        The logarithm of the correction, the logarithms of its lower and upper error factor, and the measurements that
+        support these (None if there are none).
     """
-
-    mean: float
-    low: float | None
-    high: float | None
-    basis: str | None
-
-
-def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen_range: SeenRange) -> _Shift:
-    """Return a correction of the law's loss, with its errors, for a quantity ``name`` outside the range of the fit.
-
-    The correction is in addition to what the law predicts at that value.
-    """
-    factor = seen_range.factor_outside(variables[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
-        return _Shift(mean=0.0, low=0.0, high=0.0, basis=TOKENS_BASIS)
-    if isinstance(fit.law, AdditiveLaw):  # other laws' changes beyond the range give the bounds
+        return 0.0, (0.0, 0.0), TOKENS_BASIS
+    if isinstance(fit.law, AdditiveLaw):  # the other laws of tokens change by other factors beyond the range
         edge = {**variables, name: variables[name] / factor}
         log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
         log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]
         lowest, highest = min(log_change, *log_changes), max(log_change, *log_changes)
-        return _Shift(mean=0.0, low=lowest - log_change, high=highest - log_change, basis=TOKENS_BASIS)
+        return 0.0, (lowest - log_change, highest - log_change), TOKENS_BASIS
     drift: Drift | None = fit.drifts.get(name)
     if drift is None:
-        return _Shift(mean=0.0, low=None, high=None, basis=None)
+        return 0.0, (None, None), None
     e_folds = float(np.log(factor))
-    low, high = log_bounds(drift.uncertainty, abs(e_folds))
-    return _Shift(drift.exponent * e_folds, low, high, drift.uncertainty.basis)
+    return drift.exponent * e_folds, log_bounds(drift.uncertainty, abs(e_folds)), drift.uncertainty.basis
 
 
 LEAST_SEARCHED, MOST_SEARCHED = 1e6, 1e18
@@ -320,11 +299,9 @@ def parameters_for_loss(
     >>> f"{reached.value:.3g} parameters on {reached.prediction.training.tokens:.3g} tokens"
     '1.62e+09 parameters on 3.24e+10 tokens'
     """
-
-    def training_at(parameters: float) -> TrainingAtScale:
-        return replace(training, parameters=parameters, tokens=None)
-
-    return _loss_reached(target_loss, training_at, fit, extrapolate, quantity="parameters")
+    return _loss_reached(
+        target_loss, lambda size: replace(training, parameters=size, tokens=None), fit, extrapolate, "parameters"
+    )
 
 
 def _loss_reached(
@@ -343,7 +320,7 @@ def _loss_reached(
         least_loss, largest_loss = loss_at(MOST_SEARCHED), loss_at(LEAST_SEARCHED)
         expected = f"a loss between {least_loss:.4g} and {largest_loss:.4g}, which {quantity} decide"
         raise SpecError("target_loss", target, expected)
-    # The search extrapolates in any case; at its result this may be refused.
+    # The search extrapolates in any case; here a result outside the range of the fit may be refused.
     prediction = predicted_loss(training_at(value), fit, extrapolate)
     # The lower bound of a falling loss reaches the target at fewer tokens or parameters than the loss itself.
     low = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).low)
@@ -376,7 +353,7 @@ def time_to_loss_s(
 ) -> tuple[float, float | None, float | None]:
     """Return the seconds in which a training reaches a loss, ``tokens / rate``, with their lower and upper bound.
 
-    The errors of tokens and of the time are independent, see `joint_bound`.
+    The errors of tokens and of the time are independent, see `joint_bounds`.
 
     Args:
         reached: tokens at which the training reaches the loss.
@@ -387,8 +364,5 @@ def time_to_loss_s(
     if not 0 < tokens_per_s < float("inf"):
         raise SpecError("tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s
-    low_log, high_log = (
-        None if tokens is None else float(np.log(tokens / reached.value)) for tokens in (reached.low, reached.high)
-    )
-    low_s = joint_bound(seconds, [low_log, float(np.log(low))], sign=-1)
-    return seconds, low_s, joint_bound(seconds, [high_log, float(np.log(high))], sign=1)
+    token_logs = log_ratio(reached.low, reached.value), log_ratio(reached.high, reached.value)
+    return seconds, *joint_bounds(seconds, [token_logs, (float(np.log(low)), float(np.log(high)))])

@@ -95,8 +95,8 @@ def batch_source(parameters: float) -> str:
 def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
     """Return the batch in whole sequences that is nearest to ``batch_tokens``, in tokens.
 
-    Each worker has equally many sequences, an even number from eight sequences per worker on. With fewer sequences than
-    workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
+    Each worker has equally many sequences; if it has eight or more, their number is even. A batch with fewer sequences
+    than workers is a multiple of both the number of workers and the tokens of a sequence.
 
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
@@ -168,7 +168,7 @@ def _size_drift() -> Drift:
             e_folds = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
             errors.append((law.value(row.setting) / row.loss) ** (1 / e_folds) - 1)
     basis = "8 losses of 4B and 10B (Table 5), for which the fits are too low"
-    return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, basis))
+    return Drift(uncertainty_of(errors, basis))
 
 
 def _replicas_drift() -> Drift:
@@ -177,7 +177,7 @@ def _replicas_drift() -> Drift:
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
     e_folds = np.log(2)  # from 4 to 8 replicas
     errors = [(law.value(row.setting) / row.loss) ** (1 / e_folds) - 1 for row in losses if row.replicas == 8]
-    return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
+    return Drift(uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
 @cache
@@ -188,9 +188,9 @@ def _period_drift() -> Drift:
     ratios = [row.loss / losses_at_30[row.parameters, row.replicas] for row in losses if row.period == 100]
     exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
     mean_exponent = float(np.mean(exponents))
-    errors = np.expm1(mean_exponent - np.array(exponents))
+    errors = np.expm1(mean_exponent - np.array(exponents))  # per e-fold of the period
     basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
-    return Drift(mean_exponent, uncertainty_of(errors, basis))
+    return Drift(uncertainty_of(errors, basis), mean_exponent)
 
 
 def _uncertainty_of_new_sizes(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
@@ -237,9 +237,9 @@ def _charles() -> list[LossFit]:
 
 
 def _douillard() -> list[LossFit]:
-    """Return fits to the losses of Douillard et al. that this package computes, because they print only slopes.
+    """Return fits to the losses of Douillard et al. that this package computes, because the paper prints only slopes.
 
-    They trained on 17 to 20 tokens per parameter; `TOKEN_LAWS` convert all losses to 20.
+    The losses are those of trainings on 17 to 20 tokens per parameter; `TOKEN_LAWS` convert them to 20.
     """
     fits = []
     for name, method, names in (
@@ -249,7 +249,7 @@ def _douillard() -> list[LossFit]:
         losses = [_at_20_tokens_per_parameter(row) for row in printed_losses("douillard-2025", method)]
         law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
-        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # before their conversion
+        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # of the trainings
         setup = ""
         if method != "ddp-adam":
             seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}
@@ -310,8 +310,7 @@ def fits_of(method: str) -> list[LossFit]:
 
 def ddp_fit_of(fit: LossFit) -> LossFit:
     """Return the fit of data parallelism to losses that are comparable with those of another fit."""
-    ddp_fit, *_ = [other for other in fits_of("ddp-adam") if other.family == fit.family]
-    return ddp_fit
+    return next(other for other in fits_of("ddp-adam") if other.family == fit.family)
 
 
 def fit_named(name: str | None, method: str) -> LossFit:

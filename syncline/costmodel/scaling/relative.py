@@ -17,8 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.laws import Drift, LossFit, joint_bound, log_bounds, power_law_of, printed_losses
-from syncline.costmodel.scaling.measured_end import ratio_growth
+from syncline.costmodel.scaling.laws import (
+    Bounds,
+    Drift,
+    LossFit,
+    joint_bounds,
+    log_bounds,
+    log_ratio,
+    power_law_of,
+    printed_losses,
+)
+from syncline.costmodel.scaling.measured_end import ratio_growth, varied_sizes
 from syncline.costmodel.scaling.predict import (
     LossReached,
     PredictedLoss,
@@ -55,9 +64,9 @@ class RelativeLoss:
 
 
 def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> RelativeLoss:
-    """Return the ratio of a loss to that of data parallelism by a fit of the same paper, each at its best batch.
+    """Return the ratio of a training's loss to that of data parallelism, by fits of the same paper.
 
-    The arguments and errors are those of `predicted_loss`.
+    Data parallelism has its best batch. The arguments and errors are those of `predicted_loss`.
 
     >>> estimate = relative_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> f"{estimate.ratio:.3f}, {estimate.low:.3f} to {estimate.high:.3f}"
@@ -71,23 +80,21 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
     ratio = prediction.loss / ddp.loss
     within = ratio_within(prediction.fit.family, training.method)
-    error_logs: list[tuple[float | None, float | None]] = [log_bounds(within, 1.0)]  # low and high of each error
+    error_logs: list[Bounds] = [log_bounds(within, 1.0)]
     bases = [within.basis]
     for outside in prediction.beyond:
         drift = _ratio_drift(prediction.fit, outside.field)
         e_folds = abs(float(np.log(outside.factor)))
-        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds
+        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds  # see `_ratio_drift`
         error_logs.append((None, None) if drift is None else log_bounds(drift, distance))
         bases.append(f"{outside.field}: {'unknown' if drift is None else drift.basis}")
-    low_logs, high_logs = zip(*error_logs, strict=True)
-    low, high = joint_bound(ratio, low_logs, sign=-1), joint_bound(ratio, high_logs, sign=1)
-    return RelativeLoss(ratio, low, high, basis="; ".join(bases), prediction=prediction)
+    return RelativeLoss(ratio, *joint_bounds(ratio, error_logs), basis="; ".join(bases), prediction=prediction)
 
 
 def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
     """Return the uncertainty of ratios one e-fold outside the range of a quantity, or None if it was not measured.
 
-    It grows linearly with the e-folds, for parameters with their square root.
+    The uncertainty grows linearly with the e-folds, but with their square root if the quantity is ``parameters``.
     """
     if field == "parameters":
         return ratio_growth()
@@ -99,11 +106,9 @@ def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
 
 @cache
 def ratio_within(family: str, method: str) -> Uncertainty:
-    """Return the uncertainty of ratios at sizes that the fits of both losses lack, by leaving out each size in turn."""
+    """Return the uncertainty of ratios at a new model size, by a cross-validation that leaves out each size in turn."""
     losses, ddp_losses = printed_losses(family, method), printed_losses(family, "ddp-adam")
-    variables = ("parameters", "replicas", "period")
-    # A size with one value in all losses has no exponent.
-    varied = [name for name in variables if len({row.setting[name] for row in losses}) > 1]
+    varied = varied_sizes(losses)
     errors = []
     ddp_loss_by_size = {row.parameters: row.loss for row in ddp_losses}
     for size, ddp_loss in ddp_loss_by_size.items():
@@ -120,7 +125,8 @@ def ratio_within(family: str, method: str) -> Uncertainty:
 def _tokens_drift() -> Uncertainty:
     """Return the uncertainty of loss ratios per e-fold of tokens, measured for Streaming DiLoCo.
 
-    The fewest tokens of the measurements are 20 per parameter, for which the fits are made."""
+    The least number of tokens in these measurements is 20 per parameter, that of the fits.
+    """
     family = "douillard-2025-dolma"
     ddp_losses = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
     ratios_by_replicas: dict[float, dict[float, float]] = {}  # by replicas, then by tokens
@@ -128,12 +134,11 @@ def _tokens_drift() -> Uncertainty:
         ratios_by_replicas.setdefault(row.replicas, {})[row.tokens] = row.loss / ddp_losses[row.tokens]
     errors = []
     for ratios in ratios_by_replicas.values():
-        least_tokens = min(ratios)
-        for tokens in sorted(ratios):
-            if tokens > least_tokens:
-                e_folds = np.log(tokens / least_tokens)
-                # The ratio at the fewest tokens is the prediction.
-                errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / e_folds) - 1)
+        least_tokens, *larger_tokens = sorted(ratios)
+        for tokens in larger_tokens:
+            e_folds = np.log(tokens / least_tokens)
+            # The ratio at the least number of tokens is the prediction.
+            errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / e_folds) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
 
 
@@ -153,7 +158,8 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     """Return the factors of tokens that make up for a larger loss, or None if by some law no tokens are enough.
 
     With D tokens of data parallelism, a method with r times its loss needs D' tokens such that the mean over the laws
-    L of ``log(L(N, D') / L(N, D))`` is ``-log r``. The laws are `TOKEN_LAWS`; each alone gives a D', too.
+    L of ``log(L(N, D') / L(N, D))`` is ``-log r``. The laws are `TOKEN_LAWS`. Each law alone also gives a D'; the
+    extremes are the smallest and the largest of these.
 
     Args:
         ratio: r, the larger loss over that of data parallelism.
@@ -229,14 +235,14 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
         return None
     factor = factors.mean
 
-    def ratio_log(ratio: float | None) -> float | None:
-        """Return the logarithm of the token factor at a bound of the ratio of losses over the estimate."""
+    def log_at(ratio: float | None) -> float | None:
+        """Return the logarithm of the token factor at a bound of the ratio of losses, over the estimated factor."""
         factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
-        return None if factors_at_bound is None else float(np.log(factors_at_bound.mean / factor))
+        return None if factors_at_bound is None else log_ratio(factors_at_bound.mean, factor)
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    low = joint_bound(factor, [ratio_log(relative.low), float(np.log(factors.least / factor))], sign=-1)
-    high = joint_bound(factor, [ratio_log(relative.high), float(np.log(factors.largest / factor))], sign=1)
+    law_logs = log_ratio(factors.least, factor), log_ratio(factors.largest, factor)
+    low, high = joint_bounds(factor, [(log_at(relative.low), log_at(relative.high)), law_logs])
     return TokenFactor(factor, low, high, relative, basis)
 
 
@@ -245,7 +251,8 @@ def tokens_for_equal_loss(
 ) -> tuple[LossReached, TokenFactor]:
     """Return a method's tokens to a target loss, and its token factor.
 
-    The tokens are those of data parallelism times the factor. So methods with fits of different papers are comparable.
+    The tokens are those of data parallelism times the factor, so that methods with fits of different papers are
+    comparable.
 
     Args:
         target_loss: target in nats per token.
@@ -258,13 +265,7 @@ def tokens_for_equal_loss(
     if token_ratio is None:
         raise SpecError("target_loss", target_loss, f"a loss that {training.method} reaches by laws of tokens")
     value = ddp.value * token_ratio.factor
-
-    def bound(tokens: float | None, factor: float | None, sign: int) -> float | None:
-        """Return the bound of the method's tokens at the bounds of data parallelism's tokens and of the factor."""
-        ddp_log = None if tokens is None else float(np.log(tokens / ddp.value))
-        factor_log = None if factor is None else float(np.log(factor / token_ratio.factor))
-        return joint_bound(value, [ddp_log, factor_log], sign)
-
+    ddp_logs = log_ratio(ddp.low, ddp.value), log_ratio(ddp.high, ddp.value)
+    factor_logs = log_ratio(token_ratio.low, token_ratio.factor), log_ratio(token_ratio.high, token_ratio.factor)
     prediction = predicted_loss(replace(training, tokens=value), extrapolate=True)
-    low, high = bound(ddp.low, token_ratio.low, sign=-1), bound(ddp.high, token_ratio.high, sign=1)
-    return LossReached(value, low, high, prediction), token_ratio
+    return LossReached(value, *joint_bounds(value, [ddp_logs, factor_logs]), prediction), token_ratio
