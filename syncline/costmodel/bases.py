@@ -114,7 +114,7 @@ def computing_uncertainty(
     if mfu is not None:
         return uncertainties()[name + SET_UTILISATION]
     measured = uncertainties()[name if experts is None else kernels_basis(experts)]
-    if machine.bounds is not None:  # a calibration of this machine; beyond it others' measurements bound the errors
+    if machine.bounds is not None:  # a calibration of this machine, whose bounds hold inside of its scope
         reasons = machine.bounds.scope.reasons_outside(width=width)
         return measured.outside(reasons) if reasons else machine.bounds
     reasons = measured.scope.reasons_outside(width=width, workers=workers)
@@ -157,8 +157,10 @@ def communication_uncertainty(
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
     """Return the name of the measurements that bound the seconds of collectives on a network without a calibration.
 
-    ``preset`` is the name of the network's preset, or None; the other arguments are those of
-    `communication_uncertainty`.
+    Args:
+        preset: name of the preset that equals the network; None if there is none.
+
+    The other arguments are those of `communication_uncertainty`.
     """
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
     library = "" if algorithm is None else algorithm.partition("-")[0]  # "gloo-ring" is an algorithm of gloo
@@ -167,7 +169,7 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
     if preset in FITTED_PRESETS and (runs_nccl or runs_gloo):
         return FITTED_PRESETS[preset]
-    # Without NCCL's costs the policy "nccl" takes algorithms that are not the library's.
+    # On a network without NCCL's costs the policy "nccl" chooses textbook algorithms.
     if runs_nccl or (library == "nccl" and algorithm != "nccl"):
         return NCCL_LINKS
     if runs_gloo:
@@ -229,17 +231,17 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
 def nccl_nvlink_basis(nbytes: float) -> str:
     """Return the name of the measurements that bound NCCL's seconds over NVLink, by the bytes of a collective.
 
-    They are of machines that were left out of the fit of NCCL's constants, each in turn.
+    Their errors are those of a cross-validation, which leaves out each machine in turn when it fits NCCL's constants.
     """
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
 
 def has_nvlink(network: Network) -> bool:
-    """Return whether NCCL's algorithm among GPUs with NVLink applies to collectives of all workers of a network."""
+    """Return whether the algorithm `NVLINK` of NCCL applies to collectives of all workers of a network."""
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
-        # All workers; of a level with any number of units two, which suffice to cross it.
+        # A level with any number of units counts two, so that the workers cross it.
         workers = math.prod(level.units or 2 for level in network.levels)
         return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None

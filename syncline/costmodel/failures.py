@@ -280,15 +280,12 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
 
 def _root_of_falling(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the argument between ``low`` and ``high`` at which a falling function is 0, by bisection."""
-    for _ in range(200):
-        middle = (low + high) / 2
-        if not low < middle < high:  # no number is between them
-            break
+    while low < (middle := (low + high) / 2) < high:  # until no number is between them
         if function(middle) > 0:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+    return middle
 
 
 LARGEST_EXPONENT = 700.0
@@ -362,7 +359,7 @@ class FaultTolerantGroup:
     def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, if no checkpoint or failure stops all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
-        # `in_steps` lacks the interrupted step already. The failed copy also loses up to period - 1 earlier steps.
+        # `in_steps` does not count the interrupted step. A failed copy also loses up to period - 1 earlier steps.
         until_exchange = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
         return self.availability * in_steps * until_exchange
 
@@ -370,8 +367,8 @@ class FaultTolerantGroup:
     def total_loss_mtbf_s(self) -> float:
         """Return the mean seconds between losses of all copies, after which the group restarts from a checkpoint.
 
-        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` such losses per second: a copy fails while
-        the others are absent. Failures of all copies at once add to them. The result is infinite without losses.
+        If one of n copies fails while the others are absent, all are lost, ``n a / m (1 - a)^(n - 1)`` times per second
+        with a and m of the class. Failures of all copies at once add to these. Without losses the result is infinite.
         """
         failures_per_s = self.copies * self.availability / self.copy_mtbf_s
         losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
@@ -392,7 +389,8 @@ def _completed_fraction(length: float) -> float:
 def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> float:
     """Return the seconds in which a returning copy of a model fetches its state from the next copy.
 
-    Each of the w workers of a copy fetches S / w bytes, all at once; of an only copy one worker does.
+    Each of the w workers of a copy fetches S / w bytes, all at once. If there is only one copy, one worker fetches its
+    share from another.
 
     Args:
         network: network that joins the workers.
@@ -411,7 +409,7 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
         return 0.0
     copy_workers = math.ceil(workers / copies)
     fetchers = copy_workers if copies > 1 else 1
-    # Of two copies the second has fewer workers if P is odd; only so many workers of the first fetch.
+    # If P is odd, the second of two copies has fewer workers; no more workers of the first fetch.
     receivers = np.arange(min(fetchers, workers - fetchers))
     senders = receivers + fetchers
     return float(slowest_message_s(network, workers, senders, receivers, nbytes=copy_bytes / copy_workers))

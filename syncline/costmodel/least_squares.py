@@ -40,7 +40,7 @@ class Fit(NamedTuple):
         errors: ``predicted / measured - 1``, ``(N,)``.
         spread: standard error of the logarithm of each constant, ``(n,)``: 0.1 is about 10 %. It is large or infinite
             if the measurements do not determine the constant.
-        cost: the minimum, the sum over rho.
+        cost: the sum that the fit minimises, see the module.
     """
 
     constants: Floats
@@ -60,7 +60,7 @@ def relative_fit(
         starts: initial constants, ``(n,)``, or ``(S, n)`` for several starts, positive; there are at most as many
             constants as measurements. Models that contain a maximum or minimum can have several minima of the cost.
         upper: upper bounds of the constants, ``(n,)``.
-        scale: s, relative error of the measurements, above which a point counts less than its square.
+        scale: s, the relative error above which a measurement has less weight, for instance that of a measurement.
 
     >>> sizes = np.array([1e3, 1e4, 1e5, 1e6])
     >>> fit = relative_fit(lambda c: c[0] + sizes / c[1], 2e-3 + sizes / 1e8, [1e-3, 1e9])
@@ -83,8 +83,8 @@ def relative_fit(
 def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs: Floats, scale: float) -> Fit:
     """Return the fit that Levenberg and Marquardt's method reaches from a start; see `relative_fit` for arguments.
 
-    A step minimises a quadratic model of the cost. Damping shortens it and turns it towards the steepest descent, less
-    after a step that was good, and more after one that was not.
+    A step minimises a quadratic model of the cost. Damping shortens the step and turns it towards the steepest descent.
+    A step that lowers the cost weakens the damping for the next step; any other step strengthens it and is undone.
     """
 
     def residuals_at(logs: Floats) -> Floats:
@@ -100,12 +100,12 @@ def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs
     for _ in range(MOST_ITERATIONS):
         hessian, gradient = _hessian_and_gradient(residuals_at, logs, residuals, scale)
         cost, has_improved = cost_of(residuals), False
-        at_bound = (logs >= upper_logs) & (gradient < 0)  # constants that a step would move beyond their bounds stay
+        at_bound = (logs >= upper_logs) & (gradient < 0)  # a step would move these beyond their bounds; they stay
         hessian[at_bound, :], hessian[:, at_bound], gradient[at_bound] = 0.0, 0.0, 0.0
         while not has_improved and damping < 1e12:
             # 1e-12 keeps the matrix regular where a constant has no effect.
             step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian) + 1e-12), -gradient)
-            trial = np.minimum(logs + np.clip(step, -1, 1), upper_logs)  # a factor of e at most
+            trial = np.minimum(logs + np.clip(step, -1, 1), upper_logs)  # no constant changes by more than a factor e
             trial_residuals = residuals_at(trial[None])[0]
             has_improved = cost_of(trial_residuals) < cost
             damping *= 0.1 if has_improved else 4
@@ -114,6 +114,7 @@ def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs
         logs, residuals, damping = trial, trial_residuals, max(damping, 1e-9)
         if cost - cost_of(residuals) <= CONVERGED_CHANGE * cost:
             break
+    # Standard errors, from the weighted variance of the residuals and the inverse of the Hessian.
     hessian, _ = _hessian_and_gradient(residuals_at, logs, residuals, scale)
     weighted_squares = residuals**2 / np.sqrt(1 + (residuals / scale) ** 2)
     deviation = np.sqrt(np.sum(weighted_squares) / max(residuals.size - logs.size, 1))
@@ -124,13 +125,13 @@ def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs
 def _hessian_and_gradient(
     residuals_at: Callable[[Floats], Floats], logs: Floats, residuals: Floats, scale: float
 ) -> tuple[Floats, Floats]:
-    """Return the Gauss-Newton Hessian and the gradient of half of the cost, in which large errors have less weight.
+    """Return the Gauss-Newton Hessian and the gradient of half of the cost, with less weight for large errors.
 
     Args:
         residuals_at: function from sets of constants' logarithms, ``(B, n)``, to residuals, ``(B, N)``.
         logs: logarithms of the constants, ``(n,)``.
         residuals: residuals at ``logs``, ``(N,)``.
-        scale: residual above which a point counts less than its square.
+        scale: see `relative_fit`.
     """
     # One row of the argument per constant, in which only this constant has moved.
     jacobian = (residuals_at(logs + LOG_STEP * np.eye(logs.size)) - residuals).T / LOG_STEP

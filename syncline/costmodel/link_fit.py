@@ -114,7 +114,7 @@ UNIT_S, UNIT_BYTE_S = 1e-4, 1e-10
 def gloo_errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
     """Return the relative error of gloo's closed form for each collective on its link, ``model / measured - 1``."""
     calls = list(calls)
-    return _gloo_forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
+    return _gloo_calls_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
 
 def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
@@ -130,12 +130,13 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
     measured_s = np.array([call.seconds for call in calls])
     columns = cost_columns(calls, workers, kinds)
     units = np.array([UNIT_S] * (1 + len(workers)) + [UNIT_BYTE_S] * len(kinds))
-    unknowns = np.zeros(len(units))  # the cost per message, then those of `cost_columns`
+    unknowns = np.zeros(len(units))  # seconds per message, then the costs of `cost_columns`
     step_s = 1e-6  # step of a finite difference
     for _ in range(ITERATIONS):
-        form_s = _gloo_forms_s(calls, GlooCosts(unknowns[0]))
-        slopes = (_gloo_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
-        residuals = 1 - (form_s + columns @ unknowns[1:]) / measured_s
+        message_s = unknowns[0]
+        links_s = _gloo_calls_s(calls, GlooCosts(message_s))  # without the costs of `cost_columns`
+        slopes = (_gloo_calls_s(calls, GlooCosts(message_s + step_s)) - links_s) / step_s
+        residuals = 1 - (links_s + columns @ unknowns[1:]) / measured_s
         unknowns = _reweighted_step(np.column_stack([slopes, columns]), measured_s, residuals, unknowns, units)
     message_s, *values = unknowns.tolist()
     costs = gloo_costs(workers, kinds, values, message_s)
@@ -145,22 +146,22 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
 
 
 def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
-    """Return the costs of the first fit, with seconds per call and per byte fitted to one collective alone.
+    """Return costs with the seconds per call and per byte of one collective fitted to its measurements alone.
 
     Args:
-        costs: costs of the first fit, whose seconds per message stay.
+        costs: costs that were fitted to all collectives; their seconds per message stay.
         kind: the collective.
         calls: measurements of the collective.
     """
     measured_s = np.array([call.seconds for call in calls])
-    form_s = _gloo_forms_s(calls, GlooCosts(costs.message_s))
+    links_s = _gloo_calls_s(calls, GlooCosts(costs.message_s))
     workers = sorted({call.workers for call in calls})
     columns = cost_columns(calls, workers, [kind])
     units = np.array([UNIT_S] * len(workers) + [UNIT_BYTE_S])
-    first_call_s = [float(costs.seconds_per_call(kind, count)) for count in workers]
-    unknowns = np.array([*first_call_s, costs.seconds_per_byte(kind)])
+    start_call_s = [float(costs.seconds_per_call(kind, count)) for count in workers]
+    unknowns = np.array([*start_call_s, costs.seconds_per_byte(kind)])
     for _ in range(ITERATIONS):
-        residuals = 1 - (form_s + columns @ unknowns) / measured_s
+        residuals = 1 - (links_s + columns @ unknowns) / measured_s
         unknowns = _reweighted_step(columns, measured_s, residuals, unknowns, units)
     *call_s, byte_s = unknowns.tolist()
     calls_of_kind = kind, tuple(zip(workers, call_s, strict=True))
@@ -183,8 +184,8 @@ def _reweighted_step(slopes: Floats, measured_s: Floats, residuals: Floats, unkn
     return non_negative(matrix * weights[:, None], (residuals + matrix @ (unknowns / units)) * weights) * units
 
 
-def _gloo_forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
-    """Return the seconds that the closed form `gloo_s` predicts for each call with these software costs."""
+def _gloo_calls_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
+    """Return the seconds that `gloo_s` predicts for each call with these software costs, ``(N,)``."""
     seconds = []
     for call in calls:
         if call.link is None:
@@ -210,7 +211,7 @@ class LinkFit(NamedTuple):
     """A link and software costs that were fitted to measurements.
 
     Attributes:
-        link: link with alpha and B.
+        link: link with the fitted latency and bandwidth.
         costs: costs of gloo's software.
         errors: ``predicted / measured - 1`` of each measurement.
         spread: relative standard error of each fitted constant, by name; large if the measurements do not determine it.
@@ -225,9 +226,10 @@ class LinkFit(NamedTuple):
 def predicted_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, library: str = "gloo"
 ) -> FloatOrArray:
-    """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
+    """Return the seconds of a collective or of a message.
 
-    The library ``textbook`` runs each collective's first algorithm, and its messages need no notice of the receiver.
+    The library ``textbook`` runs the default algorithm of each collective, and its senders do not wait until the
+    receiver is ready. The other arguments are those of `gloo_s`.
     """
     if library != "gloo":
         return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
@@ -239,7 +241,7 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
 
     Args:
         calls: timed messages or broadcasts of several sizes, and other collectives of several sizes.
-        link: link with known alpha and B; then only software costs are fitted, including the cost per message.
+        link: link of known latency and bandwidth; then only software costs are fitted, including that per message.
         library: library that was measured: ``gloo``, or ``textbook`` for one without a model of its software, such
             as NCCL; then only latency and bandwidth are fitted.
     """
@@ -270,21 +272,16 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     costs = replace(costs, byte_s=tuple((kind, seconds) for kind, seconds in costs.byte_s if seconds))
 
     names = ["latency", "bandwidth", *(f"call.{count}" for count in workers), *(f"byte.{kind}" for kind in kinds)]
-    spread = {}
-    for name, value, error in zip(names, [latency_s, bandwidth, *costs_s], fit.spread.tolist(), strict=True):
-        if name in ("latency", "bandwidth") or value > 0:
-            spread[name] = error
+    fitted_values = zip(names, [latency_s, bandwidth, *costs_s], fit.spread.tolist(), strict=True)
+    spread = {name: error for name, value, error in fitted_values if value > 0}
     fitted_link = Link(latency_s, bandwidth)
     return LinkFit(fitted_link, costs, _link_errors(calls, fitted_link, costs, library), spread)
 
 
 def _link_errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
     """Return the relative error of a fitted link for each timed call, ``predicted / measured - 1``."""
-    errors = []
-    for call in calls:
-        seconds = predicted_s(call.kind, call.workers, call.nbytes, link, costs, library)
-        errors.append(float(seconds) / call.seconds - 1)
-    return np.array(errors)
+    seconds = [predicted_s(call.kind, call.workers, call.nbytes, link, costs, library) for call in calls]
+    return np.array(seconds, dtype=float) / np.array([call.seconds for call in calls]) - 1
 
 
 def _link_starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
@@ -311,9 +308,9 @@ def _link_starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
 
 
 def _prediction_of(calls: Sequence[TimedCall], columns: Floats, library: str) -> Predict:
-    """Return the function that predicts the seconds of N calls from sets of n constants.
+    """Return the function that predicts the seconds of N calls from B sets of n constants, see `Predict`.
 
-    The constants are latency, bandwidth, and the costs of ``columns``, those of `cost_columns` for the calls.
+    The constants are latency, bandwidth, and the n - 2 costs whose ``columns`` `cost_columns` returns for the calls.
     """
     kinds = np.array([call.kind for call in calls])
     workers = np.array([call.workers for call in calls])

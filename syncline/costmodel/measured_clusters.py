@@ -70,9 +70,9 @@ def p3_s(
         backend: ``gloo`` or ``nccl``.
         workers: number of workers P.
         nbytes: bytes n of the tensor on each worker.
-        delay_s: latency one way that is set on each sender; None: the data centre's own.
-        bytes_per_s: rate that is set; None: the card's.
-        pieces: whether NCCL's collective is done in P calls of n/P bytes, as in the second campaign.
+        delay_s: latency one way that is set on each sender; None: that of the data centre.
+        bytes_per_s: rate that is set on each sender; None: that of the network card.
+        pieces: whether NCCL's collective is done in P calls of n/P bytes, as in the second measurement campaign.
         constants: constants of the machines.
     """
     if backend not in ("gloo", "nccl"):
@@ -97,7 +97,7 @@ def p3_s(
 def _send_s(
     backend: str, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
-    """Return the seconds of a send over idle connections; a send of gloo waits for the receiver's notice."""
+    """Return the seconds of a send over idle connections; gloo's sender waits until the receiver says it is ready."""
     line_bytes_per_s = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
     one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # `nccl_delay_s` includes a call's software
     round_trip_s = 2 * one_way_s
@@ -112,17 +112,17 @@ def _send_s(
 def _pieces_s(
     kind: str, workers: int, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
 ) -> FloatOrArray:
-    """Return the seconds of P consecutive calls of n/P bytes, which do not wait: their fixed cost counts once.
+    """Return the seconds of a test of `CALLS_BY_TEST`, in which each collective is done in P calls of n/P bytes.
 
-    Rounds of calls other than all-reduces take as long as one call of n bytes.
+    A call does not wait for the end of the one before it, so that the fixed cost counts once. The P calls of a
+    collective other than an all-reduce take as long as one call of n bytes.
     """
     if kind not in CALLS_BY_TEST:
         raise SpecError("collective", kind, one_of(CALLS_BY_TEST, kind))
     if workers < 2:
         return 0.0
     rate = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
-    link = p3_nccl_link(delay_s, rate, constants)
-    link = replace(link, bandwidth_bytes_per_s=rate * constants.pieces_part)
+    link = replace(p3_nccl_link(delay_s, rate, constants), bandwidth_bytes_per_s=rate * constants.pieces_part)
     assert link.nccl is not None
     alpha, costs = link.latency_s, link.nccl
     if kind == "all_reduce":
@@ -135,7 +135,8 @@ def _pieces_s(
         broadcast_s = collective_s("broadcast", workers, nbytes, link) - fixed_s
         return broadcast_s + broadcast_s + fixed_s  # a reduce takes as long
     exchange_s = collective_s("all_to_all", workers, nbytes, link) - fixed_s
-    return exchange_s + (exchange_s - alpha) + fixed_s  # the second round waits for no arrival of the first
+    # The calls of the second exchange do not wait for the messages of the first.
+    return exchange_s + (exchange_s - alpha) + fixed_s
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,10 @@ class L40sConstants:
     Args:
         workers: P, number of machines.
         compute_s: seconds of an inner step of DiLoCo and local SGD, AdamW included.
-        reference_work: parameters x sequences x tokens of the steps of these constants.
+        reference_work: parameters x sequences x tokens of a sequence in the steps whose seconds are given here.
         ddp_compute_s: seconds of DDP's forward and backward pass.
         ddp_update_s: seconds of DDP's optimizer.
-        call_s: seconds that DiLoCo's and local SGD's all-reduces, one per tensor, take beside their bytes in all.
+        call_s: fixed seconds of DiLoCo's and local SGD's all-reduces, one per tensor, in sum.
         buffers_bytes: bytes that DDP broadcasts before each forward pass: six layers' caches of complex numbers.
     """
 

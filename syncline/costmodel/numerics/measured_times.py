@@ -26,7 +26,7 @@ COLUMNS = "the columns gpus, bytes and seconds (or in_place_ns), and gpu where t
 
 
 class Point(NamedTuple):
-    """A measured time of a collective; its bytes are those that the closed form counts."""
+    """A measured time of a collective; its bytes are counted as those of a `Call`."""
 
     ranks: int
     nbytes: float
@@ -60,7 +60,7 @@ class MeasuredTimes:
         """Return the seconds of ``nbytes`` among ``ranks``, broadcast; NaN outside of the measured numbers of ranks."""
         sizes, counts = np.broadcast_arrays(np.asarray(nbytes, dtype=float), np.asarray(ranks))
         measured_counts = sorted({point.ranks for point in self.points})
-        measured_parts = [(count - 1) / count for count in measured_counts]  # log t is linear in them
+        measured_parts = [(count - 1) / count for count in measured_counts]  # log t is linear in (P - 1) / P
         log_s = np.stack([self._log_s(sizes.ravel(), count) for count in measured_counts], axis=1)
         parts = (counts.ravel() - 1) / counts.ravel()
         interpolated = [
@@ -73,7 +73,7 @@ class MeasuredTimes:
         """Return the logarithm of the seconds of ``nbytes`` among a measured number of ranks."""
         points = sorted((point.nbytes, point.seconds) for point in self.points if point.ranks == ranks)
         sizes, seconds = np.array(points).T
-        # `np.interp` keeps the times of the smallest and the largest size outside of them; above, they grow with bytes.
+        # Outside the measured sizes `np.interp` returns the time of the nearest one. Above them, times grow with bytes.
         log_growth = np.log(np.maximum(nbytes / sizes[-1], 1.0))
         return np.interp(np.log(nbytes), np.log(sizes), np.log(seconds)) + log_growth
 

@@ -45,10 +45,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
 
 @lru_cache(maxsize=4096)
 def _mean_of_largest(spread: float, workers: int) -> float:
-    """Return E, the mean of the largest of P log-normal factors whose logarithms deviate by ``spread``, s.
-
-    Weighting by the factor itself, ``exp(s z - s^2 / 2)``, moves the density phi(z) by s.
-    """
+    """Return E of the module's formula for the standard deviation s (``spread``) of a mean's logarithm."""
     density = np.exp(-((_Z - spread) ** 2) / 2) / math.sqrt(2 * math.pi)
     return float(workers * np.sum(density * np.exp((workers - 1) * _log_distribution())) * (_Z[1] - _Z[0]))
 

@@ -143,7 +143,7 @@ class Uncertainty:
         high: upper factor, at least 1.
         points: number of residuals that support the factors.
         basis: name of the set of measurements.
-        sources: number of sources of the residuals; 0 if they come from the predicted machines themselves.
+        sources: number of sources of the residuals; 0 if they were measured on the predicted machines.
         scope: what was measured.
         reasons: why the answer is outside of the scope; empty if it is inside.
     """
@@ -208,7 +208,7 @@ def _uncertainty_of_new_source(residuals: NDArray[np.float64], sources: NDArray[
     means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])
     variance_within = np.mean([source_residuals.var() for source_residuals in residuals_by_source])
     num_sources = len(residuals_by_source)
-    # The factor for two sources is so large that it says nothing; then the rows count in it.
+    # The quantile for two sources is so large that the bounds say nothing; then rows take the place of sources in it.
     num_values = num_sources if num_sources > 2 else residuals.size
     deviation = np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
     low, high = _factors(means.mean(), _student_factor(num_values) * deviation)
@@ -217,18 +217,16 @@ def _uncertainty_of_new_source(residuals: NDArray[np.float64], sources: NDArray[
 
 @cache
 def _student_factor(num_values: int) -> float:
-    """Return t, the quantile of Student's distribution in an interval from ``num_values`` values.
+    """Return t of the module's intervals, a quantile of Student's distribution, for ``num_values`` values.
 
     It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a with probability `COVERED`, found by bisection.
     """
     degrees, low, high = num_values - 1, 0.0, math.pi / 2
-    angle = (low + high) / 2
-    while low < angle < high:  # until no number is between them
+    while low < (angle := (low + high) / 2) < high:  # until no number is between them
         if _student_probability(degrees, angle) < COVERED:
             low = angle
         else:
             high = angle
-        angle = (low + high) / 2
     return math.sqrt(degrees) * math.tan(angle)
 
 
