@@ -70,7 +70,7 @@ class Usage(NamedTuple):
 
     Attributes:
         accelerators: number of accelerators.
-        seconds: time for which the training holds them.
+        seconds: time for which the training occupies them.
         busy_s: part of that time in which each of them computes.
         egress_bytes: bytes that leave all sites; None if unknown.
     """

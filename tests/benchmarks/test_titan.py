@@ -20,7 +20,7 @@ def test_what_bounds_an_operation() -> None:
     kernels, memory = titan.H100.kernels, titan.H100.memory_bytes_per_s
     assert memory is not None and kernels is not None
     side = 2.0**16
-    rate = titan.H100.peak_flops * kernels.product("bf16").sustained * 500 / 700
+    rate = titan.H100.peak_flops * kernels.product_rate("bf16").sustained * 500 / 700
     product = CountedOperation(2 * side**3, 0.0, "product", "bf16", (side, side, side))
     copy = CountedOperation(0.0, 2 * kernels.memory * memory)
     record = RankRecord([Computed(0), Stepped(), Computed(0), Stepped()], [(product, copy)])

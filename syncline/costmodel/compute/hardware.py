@@ -277,10 +277,11 @@ class BatchTimes:
         sizes = self.sizes
         if sizes[0] <= batch <= sizes[-1]:
             return float(np.interp(batch, sizes, [self.times_s[size] for size in sizes]))
-        measured = f"{sizes[0]:g}" if len(sizes) == 1 else f"{sizes[0]:g} to {sizes[-1]:g}"
-        if not extrapolate or len(sizes) == 1:
-            alternative = ", or extrapolate" if len(sizes) > 1 else ""
-            raise SpecError("batch_times", measured, f"batch sizes below and above a worker's {batch:g}{alternative}")
+        expected = f"batch sizes below and above a worker's {batch:g}"
+        if len(sizes) == 1:
+            raise SpecError("batch_times", f"{sizes[0]:g}", expected)
+        if not extrapolate:
+            raise SpecError("batch_times", f"{sizes[0]:g} to {sizes[-1]:g}", f"{expected}, or extrapolate")
         nearest, second = (sizes[0], sizes[1]) if batch < sizes[0] else (sizes[-1], sizes[-2])
         slope = (self.times_s[nearest] - self.times_s[second]) / (nearest - second)
         seconds = self.times_s[nearest] + (batch - nearest) * slope

@@ -150,6 +150,8 @@ class AttentionRate:
     def efficiency(self, sequence: float, head_width: float, waves: float) -> float:
         """Return the FLOP/s of attention over the peak: ``e_max min(1, c / 128)^p s / (s + s_0) w / (w + w_0)``.
 
+        The class has the constants.
+
         Args:
             sequence: s, tokens of a sequence.
             head_width: c, width of a head.
@@ -161,10 +163,10 @@ class AttentionRate:
 
 @dataclass(frozen=True)
 class DecompositionRate:
-    """The seconds of a decomposition of an m x r matrix: ``t + a r + b m r + F / c``.
+    """The seconds of a decomposition of F FLOPs of an m x r matrix: ``t + a r + b m r + F / c``.
 
-    Householder reflections process the r columns one after another. Small kernels of a column run one after another
-    and read the remaining matrix. Matrix products take the F FLOPs.
+    Householder reflections process the r columns one after another, each by small kernels that read the remaining
+    matrix. The FLOPs are those of matrix products.
 
     Args:
         column_s: a, seconds per column.
@@ -193,7 +195,7 @@ class UpdateRates:
         qr: QR decompositions of fp32 matrices by Householder reflections.
         cholesky: the same by two Cholesky decompositions (of the matrix's Gram matrix, then of the result's).
         eigh: eigenvectors of symmetric fp32 matrices.
-        largest: seconds of choosing the largest of n numbers: a constant, and the seconds per number.
+        largest: seconds of choosing the largest of several numbers: a constant, and seconds per number.
         lists: bandwidth of operations on lists of tensors over that of other elementwise operations.
         dispatch_s: seconds of the host per operation.
         product_dispatch_s: seconds of the host per matrix product, with the views of its operands.
@@ -253,7 +255,7 @@ class KernelRates:
         source: origin of the numbers.
         launch_s: seconds in which the host launches a kernel of a compiled step.
         dispatch_s: seconds in which the host of an eager step dispatches an operation of PyTorch.
-        eager_s: the same per operation that `transformer_operations` counts, with the operations that it leaves out.
+        eager_s: ``dispatch_s`` per operation of `transformer_operations`, which counts only some of PyTorch's.
         floor_s: t_0, seconds that a kernel takes beside its work.
         updates: rates of the kernels of updates; None if they were not measured.
     """
@@ -275,14 +277,14 @@ class KernelRates:
         """Return the number formats in which the GPU multiplies matrices."""
         return tuple(name for name, _ in self.products)
 
-    def product(self, precision: str) -> ProductRate:
+    def product_rate(self, precision: str) -> ProductRate:
         """Return the efficiency of a GPU's matrix products in a number format."""
         for name, rate in self.products:
             if name == precision:
                 return rate
         raise SpecError("precision", precision, one_of(self.formats, precision))
 
-    def attention_pass(self, kind: str, backward: bool) -> AttentionRate:
+    def attention_rate(self, kind: str, backward: bool) -> AttentionRate:
         """Return the efficiency of the forward or backward pass of fused attention on a GPU."""
         for name, forward_rate, backward_rate in self.attention:
             if name == kind:

@@ -99,9 +99,10 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         """Raise ``SpecError`` for sizes out of range, or sizes that do not divide each other."""
-        sizes = ("layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token")
-        optional = ("hidden", "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank")
-        for name in (*sizes, *optional, "value_width"):
+        for name in (
+            "layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token", "hidden",
+            "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank", "value_width",
+        ):  # fmt: skip
             size = getattr(self, name)
             if size is not None and not 1 <= size <= LARGEST:
                 raise SpecError(f"model.{name}", size, f"at least 1 and at most {LARGEST:,}")
@@ -178,9 +179,9 @@ class ModelShape:
 
     @property
     def scores_width(self) -> int:
-        """Return the mean width of attention's two products of a token: ``a c`` if all heads are c wide.
+        """Return the mean width of attention's two products: of queries with keys, and of scores with values.
 
-        They multiply queries with keys, over the width of queries, and scores with values, over that of the output.
+        The first is as wide as the queries of all heads with their rotary part, the second as the output.
         """
         return (self.query_width + self.heads * self.rotary_width + self.attention_output_width) // 2
 
@@ -267,10 +268,7 @@ class ModelShape:
     def _with_norms(self, part: str, tensors: list[TensorShape]) -> list[TensorShape]:
         """Return a layer's attention or MLP (``part``) with half of the layer's norms: one before it, others after."""
         norms = [self._norm(f"{part}_norm_{number}") for number in range(self.norms_per_layer // 2)]
-        if not norms:
-            return tensors
-        first_norm, *later_norms = norms
-        return [*first_norm, *tensors, *itertools.chain.from_iterable(later_norms)]
+        return list(itertools.chain(*norms[:1], tensors, *norms[1:]))
 
     def _norm(self, name: str) -> list[TensorShape]:
         """Return the scale of a norm, with its bias if norms have biases."""
@@ -310,10 +308,9 @@ class ModelShape:
 
         Only the experts that process a token count.
         """
-        in_layers = (self.layers - self.dense_layers) * self._multiplied_weights()
-        if self.dense_layers:
-            in_layers += self.dense_layers * self._multiplied_weights(dense=True)
-        return in_layers + self.vocabulary * self.width
+        in_dense_layers = self.dense_layers * self._multiplied_weights(dense=True)
+        in_other_layers = (self.layers - self.dense_layers) * self._multiplied_weights()
+        return in_dense_layers + in_other_layers + self.vocabulary * self.width
 
     @property
     def active_parameters(self) -> int:
@@ -330,8 +327,7 @@ class ModelShape:
             count += (self.positions or self.sequence) * self.width
         if self.norms_per_layer:
             count += sum(tensor.elements for tensor in self._norm("norm"))
-        if self.dense_layers:
-            count += self.dense_layers * sum(tensor.elements for tensor in self.dense_layer)
+        count += self.dense_layers * sum(tensor.elements for tensor in self.dense_layer)
         return count + (self.layers - self.dense_layers) * sum(tensor.elements for tensor in self.layer)
 
     @property
@@ -363,7 +359,7 @@ class ModelShape:
 class ModuleShape:
     """The parameters and the work per token of any model, such as a user's module.
 
-    If a batch holds samples such as images or rows, a token is a sample.
+    Images, rows and other samples without tokens count as one token each.
 
     Args:
         name: display name.

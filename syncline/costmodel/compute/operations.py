@@ -25,13 +25,13 @@ class Operation(NamedTuple):
     """A GPU kernel of a training step, or several equal ones.
 
     Attributes:
-        kind: a matrix product, a pass of fused attention, or ``memory``, a kernel that the memory's bandwidth limits;
-            ``lists``, the same on lists of tensors; ``view``, on which only the host works; a decomposition ``qr`` (by
-            Householder reflections), ``cholesky`` (a QR decomposition by two Cholesky decompositions) or ``eigh``
-            (eigenvectors); or ``largest``, the choice and the order of the largest numbers.
-        shape: of a product ``(m, k) (k, n)`` the sizes ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)``; of
-            attention ``(sequences, heads, queries, keys, head width)``; of QR decompositions the rows, the columns and
-            the number of matrices; of ``eigh`` the rows and that number; of ``largest`` how many numbers; else empty.
+        kind: ``product`` of matrices; ``attention`` or ``attention backward``, a pass of fused attention; ``memory``,
+            a kernel that the memory's bandwidth limits; ``lists``, such a kernel on lists of tensors; ``view``, on
+            which only the host works; ``qr``, a QR decomposition by Householder reflections; ``cholesky``, one by two
+            Cholesky decompositions; ``eigh``, eigenvectors; ``largest``, a top-k selection with its sorting.
+        shape: ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)`` of products ``(m, k) (k, n)``; ``(sequences, heads,
+            queries, keys, head width)`` of attention; ``(rows, columns, matrices)`` of QR decompositions; ``(rows,
+            matrices)`` of ``eigh``; ``(numbers,)`` of ``largest``; else empty.
         precision: number format of a product.
         nbytes: bytes that one kernel reads and writes.
         causal: whether attention masks half of the scores.
@@ -98,18 +98,17 @@ def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> f
     assert rates is not None
     # Memory of unknown bandwidth limits no kernel.
     memory_s = operation.nbytes / (rates.memory * (gpu.memory_bytes_per_s or float("inf")))
-    kind = operation.kind
-    if kind == "memory" or (kind in UPDATE_KINDS and rates.updates is None):
+    kind, updates = operation.kind, rates.updates
+    if kind == "memory" or (kind in UPDATE_KINDS and updates is None):
         return rates.floor_s + memory_s
-    if kind in UPDATE_KINDS:
-        assert rates.updates is not None
+    if kind in UPDATE_KINDS and updates is not None:
         if kind == "view":  # only the host works
             return 0.0
         if kind == "lists":
-            return rates.floor_s + memory_s / rates.updates.lists
-        return rates.floor_s + rates.updates.seconds(kind, operation.shape, operation.flops)
+            return rates.floor_s + memory_s / updates.lists
+        return rates.floor_s + updates.seconds(kind, operation.shape, operation.flops)
     if kind == "product":
-        product_rate = rates.product(operation.precision)
+        product_rate = rates.product_rate(operation.precision)
         m, n, k, *groups = operation.shape
         relative_power = 1.0 if gpu.power_w is None else gpu.power_w / rates.power_w
         efficiency = product_rate.efficiency(m, n, k, groups[0] if groups else 1.0, relative_power)
@@ -117,7 +116,7 @@ def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> f
     # Fused attention keeps its scores on the chip, so that memory does not limit it.
     sequences, heads, queries, keys, head_width = operation.shape
     tiles_per_multiprocessor = sequences * heads * queries / TILE_TOKENS / rates.multiprocessors
-    attention_rate = rates.attention_pass(attention, backward=kind == "attention backward")
+    attention_rate = rates.attention_rate(attention, backward=kind == "attention backward")
     efficiency = attention_rate.efficiency(keys, head_width, tiles_per_multiprocessor)
     return rates.floor_s + operation.flops / (gpu.peak_flops * efficiency)
 

@@ -131,8 +131,8 @@ class Fragment(NamedTuple):
 
     Attributes:
         tensors: indices of its tensors.
-        spans: parts of the gradient that it covers, as (begin, end) fractions of the elements in the order of the
-            backward pass, from the last tensor to the first; ascending.
+        spans: ascending parts (begin, end) of the gradient that the fragment covers, as fractions of its elements in
+            the order of the backward pass, which goes from the last tensor to the first.
     """
 
     tensors: list[int]
@@ -168,7 +168,7 @@ def _model_fragments(sizes: tuple[int, ...], fragments: int, strides: int) -> li
         spans = []
         for run in filter(None, runs[fragment::fragments]):  # every F-th run; with few tensors some are empty
             tensors += run
-            # The backward pass begins with the last tensor, so that elements behind the run come before it.
+            # In the backward pass the elements of later tensors come before those of the run.
             begin, end = sum(sizes[run[-1] + 1 :]), sum(sizes[run[0] :])
             spans.append((begin / total_elements, end / total_elements))
         model_parts.append(Fragment(tensors, tuple(reversed(spans))))

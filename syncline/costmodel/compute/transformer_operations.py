@@ -84,7 +84,7 @@ class Software:
         fused_optimizer: whether the update is one kernel; None means as ``compiled``.
         causal: whether attention masks half of the scores.
         once_per_node: whether a library for experts sends a token once to each node, and sorts and pads it on the way.
-        recomputed: those of `MODULES` whose forward kernels run again in the backward pass, in every layer.
+        recomputed: modules (of `MODULES`) of every layer whose forward kernels run again in the backward pass.
         adapters: adapters beside frozen weights, which then have no gradients; None: all weights train.
     """
 
@@ -175,7 +175,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
             products = _product_passes(tensor, tokens, share, software)
             module = _module_of_matrix(name, has_experts, is_shared=group == "shared")
             passes.add(products, is_recomputed=module in software.recomputed)
-        elif name.endswith("_bias"):  # its gradient is a sum over tokens (counted even beside adapters)
+        elif name.endswith("_bias"):  # the gradient is a sum over tokens; frozen biases are counted, too
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
         passes.add(_expert_passes(model, tokens, share, software))
@@ -211,9 +211,9 @@ def _product_passes(
     groups: float = 1.0,
     sharers: int | None = None,
 ) -> Passes:
-    """Return the three products of a matrix, and the casts of their operands to 8 bits.
+    """Return the products of a matrix, one forward and two backward, and the casts of their operands to 8 bits.
 
-    A frozen matrix has two products, and its adapters have three each, in 16 bits.
+    A frozen matrix has no product for its own gradient. Its two adapters have three products each, in 16 bits.
 
     Args:
         tensor: the whole matrix (outputs, inputs).
@@ -235,8 +235,8 @@ def _product_passes(
         forward += adapters.forward
         backward += adapters.backward
     if share.precision in EIGHT_BITS:
-        # A cast reads w bytes and writes 1 byte for each copy. A weight has a second, transposed copy. So have the
-        # input and the output's gradient if the weight has a gradient.
+        # A cast reads w bytes and writes 1 byte for each copy. A weight has two copies, one of them transposed; so do
+        # the input and the output's gradient, unless the weight is frozen.
         copies = 2 if software.adapters is None else 1
         weight_bytes = (w + 2) * groups * outputs * inputs
         forward.append(memory((w + copies) * groups * tokens * inputs + weight_bytes))
@@ -245,7 +245,7 @@ def _product_passes(
 
 
 def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, share: Share, groups: float) -> Passes:
-    """Return the products of the two adapters beside each of ``groups`` matrices, and the sums with the matrix's."""
+    """Return the kernels of the adapters beside each of ``groups`` matrices: products, and sums with its results."""
     precision, w = _format_outside_products(share), bytes_per_number(share.precision)
     passes = Passes([], [])
     for rows, columns in ((rank, inputs), (outputs, rank)):
@@ -274,8 +274,7 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
             passes.add(_product_passes(tensor, tokens_per_expert, share, software, experts, sharers))
     received_bytes = 2 * w * tokens_per_expert * experts * model.width  # a move reads and writes every token
     is_exchanged = share.expert > 1
-    # Without an all-to-all the worker sorts its own tokens by expert, and adds the results up.
-    moves = 0 if is_exchanged else 2
+    moves = 0 if is_exchanged else 2  # the worker sorts its own tokens by expert, and adds the results up
     if not software.once_per_node:
         if is_exchanged and experts > 1:  # received tokens are sorted, and sorted back
             moves += 2
@@ -283,7 +282,7 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
             moves += 2
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
-        if is_exchanged:  # the worker sorts its own tokens by expert, and adds the results up
+        if is_exchanged:  # the same two moves, of the tokens that the worker sends
             operations.append(memory(received_bytes / sharers, 2))
         # Each kernel on the scores, such as softmax, passes their bytes three times.
         operations += [memory(received_bytes, moves), memory(3 * score_bytes, score_kernels)]
@@ -350,7 +349,7 @@ def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software
 
 
 def _memory_passes(nbytes: float, forward: list[int], backward: list[int]) -> Passes:
-    """Return a kernel for each count of how often it reads or writes tensors of ``nbytes``; see the module's table."""
+    """Return kernels that each read and write so many tensors of ``nbytes`` bytes in all, see the module's table."""
     return Passes([memory(count * nbytes) for count in forward], [memory(count * nbytes) for count in backward])
 
 
@@ -376,9 +375,8 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     passes.backward.append(memory(5 * width_bytes / share.tensor))
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
-    logit_bytes = software.loss_bytes * tokens * vocabulary
-    # Each pass moves half of the bytes.
-    loss = elementwise(logit_bytes / 2, kernels=1 if software.loss_bytes == FUSED_LOSS_BYTES else 3)
+    pass_bytes = software.loss_bytes * tokens * vocabulary / 2  # half of them in each pass
+    loss = elementwise(pass_bytes, kernels=1 if software.loss_bytes == FUSED_LOSS_BYTES else 3)
     passes.add(Passes([loss], [loss]))
     return passes
 
@@ -430,10 +428,10 @@ class Work(NamedTuple):
         stages: K, pipeline stages, over which layers and ends are spread evenly.
         parameters: number of parameters on the worker.
         updated: number of parameters that the worker updates.
-        recomputed: numbers of recomputed layers over all stages, with experts and dense. A model without experts
-            counts its layers as the first kind.
+        recomputed: numbers of recomputed layers with experts and of recomputed dense layers, over all stages. Without
+            experts all layers count as the first kind.
         sharded: whether weights are gathered before their use.
-        offloaded: numbers of layers of both kinds whose activations move to the host's memory and back.
+        offloaded: the same numbers of layers whose activations move to the host's memory and back.
         offload_s: seconds in which the activations of one layer move to the host, or back.
     """
 
@@ -468,12 +466,11 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     copies = operations_s([memory(copy_bytes)] if copy_bytes else [], hardware)
     update = operations_s([memory(software.equivalent_update_bytes * work.updated)], hardware)
 
-    offloaded_layers, offloaded_dense_layers = work.offloaded
-    # Both passes of a layer hide as many seconds of its move as they take.
-    layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in (times.forward, times.backward))
-    dense_passes = (times.dense_forward, times.dense_backward)
-    dense_layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in dense_passes)
-    wait_s = offloaded_layers * layer_wait_s + offloaded_dense_layers * dense_layer_wait_s
+    # Each pass of a layer hides as many seconds of its move as the pass takes.
+    passes_of_kinds = (times.forward, times.backward), (times.dense_forward, times.dense_backward)
+    wait_s = 0.0
+    for num_layers, passes in zip(work.offloaded, passes_of_kinds, strict=True):
+        wait_s += num_layers * sum(max(0.0, work.offload_s - part.device_s) for part in passes)
 
     repetitions = work.micro_batches / work.stages  # the stages share layers and ends evenly
     device_s = {

@@ -100,7 +100,7 @@ class UpdateWork:
         work = self._with_each(replaced)
         if kernels == "tf32":
             return work
-        # Only the products of the iterations are left: they include the sums, which were kernels of their own.
+        # Each product of a Newton-Schulz iteration includes the sum that was a kernel of its own.
         bf16_products = tuple(
             operation._replace(precision="bf16", nbytes=operation.nbytes / 2)  # half of fp32's
             for operation in self.iterations
@@ -232,8 +232,8 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
         tensors: the tensors.
         k: number of coefficients of a block.
         chunk: largest length of a block along each dimension.
-        has_basis: whether blocks are multiplied with a basis along each dimension: three times, once to transform what
-            is sent, and to transform back what is sent and what is received.
+        has_basis: whether blocks are multiplied with a basis along each dimension. A worker transforms the blocks that
+            it sends, and transforms back the sent and the received coefficients: three times in all.
     """
     operations: list[Operation] = []
     for shape, count in Counter(tensor.shape for tensor in tensors).items():
@@ -265,10 +265,9 @@ def fp32_product(m: float, n: float, k: float, count: float = 1.0) -> Operation:
     return product(m, n, k, "fp32", FP32_BYTES, count=count)
 
 
-def qr(rows: float, columns: float, count: float = 1.0) -> Operation:
-    """Return ``count`` kernels that each decompose one fp32 matrix; they read it and write its orthogonal factor."""
-    matrices = 1.0
-    return Operation("qr", (rows, columns, matrices), "fp32", 2 * FP32_BYTES * rows * columns, kernels=count)
+def qr(rows: float, columns: float) -> Operation:
+    """Return a kernel that decomposes one fp32 matrix: it reads the matrix and writes its orthogonal factor."""
+    return Operation("qr", (rows, columns, 1.0), "fp32", 2 * FP32_BYTES * rows * columns)
 
 
 def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -363,9 +362,9 @@ def rotation_work(
 
     A step takes three rotations of 2 m n d FLOPs (the gradient, the momentum, and the update back), and one product
     more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
-    a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. With a
-    rotated momentum a step needs one rotation less, and each renewal rotates the momentum from the old to the new
-    bases. The elementwise operations are those of Adam in both coordinates, and those that sort the basis vectors.
+    a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. If the
+    momentum is kept rotated, a step takes two rotations, and each renewal rotates the momentum to the new bases.
+    Elementwise operations are those of Adam in both coordinates, and those that sort the basis vectors.
 
     Args:
         rows: m.
