@@ -137,7 +137,7 @@ def _sizes(config: _Fields) -> dict[str, Any]:
         "width": config.required("hidden_size"),
         "heads": config.required("num_attention_heads"),
         "vocabulary": config.required("vocab_size"),
-        "sequence": config.sequence("max_position_embeddings"),
+        "sequence": config.integer("sequence") or min(config.required("max_position_embeddings"), LONGEST),
         "hidden": config.required("intermediate_size"),
     }
 
@@ -266,14 +266,6 @@ class _Fields:
         if value is not None and not isinstance(value, str):
             raise SpecError(f"{self.path}.{name}", value, "text")
         return value or ""
-
-    def sequence(self, positions: str) -> int:
-        """Return the tokens of a sequence: the field ``sequence``, or the number of positions, at most `LONGEST`.
-
-        ``positions`` is the name of the field with the number of positions.
-        """
-        tokens = self.integer("sequence")
-        return tokens or min(self.required(positions), LONGEST)
 
     def finish(self) -> None:
         """Raise ``SpecError`` for a misspelt name of an absent field, and for a missing required field."""

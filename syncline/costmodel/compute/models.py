@@ -31,18 +31,15 @@ def _gpt3(name: str, width: int, layers: int, heads: int) -> ModelShape:
     return replace(_gpt2(name, width, layers, heads), sequence=2048, positions=2048, source=_GPT_3)
 
 
-Size = int | bool
+Size = int | bool | None  # None: an absent field
 
 
-def _sizes(
-    width: int, layers: int, heads: int, hidden: int, kv_heads: int | None = None, **more: Size
-) -> dict[str, Size]:
-    """Return the config fields of a LLaMA-like model with these sizes, and further fields."""
-    sizes: dict[str, Size] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    sizes["intermediate_size"] = hidden
-    if kv_heads is not None:
-        sizes["num_key_value_heads"] = kv_heads
-    return sizes | more
+def _sizes(width: int, layers: int, heads: int, hidden: int, kv_heads: int | None = None) -> dict[str, Size]:
+    """Return the config fields of a LLaMA-like model with these sizes."""
+    return {
+        "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": hidden,
+        "num_key_value_heads": kv_heads,
+    }  # fmt: skip
 
 
 def _public(
@@ -85,24 +82,22 @@ def _qwen_experts(hidden: int) -> dict[str, Size]:
     return {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": hidden}
 
 
-def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dense: int) -> dict[str, Size]:
+def _latent(queries: int | None, experts: int, per_token: int, shared: int, hidden: int, dense: int) -> dict[str, Size]:
     """Return the config fields of DeepSeek's latent attention and experts.
 
     Args:
         queries: rank of the compressed queries; None: queries are not compressed.
         experts: number of routed experts of a layer.
         per_token: number of routed experts that a token passes.
+        shared: number of experts that every token passes.
         hidden: hidden units of an expert.
         dense: number of first layers without experts.
     """
-    fields: dict[str, Size] = {
-        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        "n_routed_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": hidden,
-        "first_k_dense_replace": dense,
+    return {
+        "q_lora_rank": queries, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "n_routed_experts": experts, "num_experts_per_tok": per_token, "n_shared_experts": shared,
+        "moe_intermediate_size": hidden, "first_k_dense_replace": dense,
     }  # fmt: skip
-    if queries is not None:
-        fields["q_lora_rank"] = queries
-    return fields
 
 
 # Norms and all matrices have biases, which gives the published numbers of parameters to the last digit.
@@ -175,15 +170,15 @@ PUBLIC = (
     _public("olmo-7b", _OLMO, 50304, 2048, "olmo", _sizes(4096, 32, 32, 11008)),
     _public(
         "deepseek-v2-lite", _DEEPSEEK_2.format("DeepSeek-V2-Lite"), 102400, 4096, "deepseek_v2",
-        _sizes(2048, 27, 16, 10944, n_shared_experts=2) | _latent(None, 64, 6, 1408, 1),
+        _sizes(2048, 27, 16, 10944) | _latent(None, experts=64, per_token=6, shared=2, hidden=1408, dense=1),
     ),
     _public(
         "deepseek-v2", _DEEPSEEK_2.format("DeepSeek-V2"), 102400, 4096, "deepseek_v2",
-        _sizes(5120, 60, 128, 12288, n_shared_experts=2) | _latent(1536, 160, 6, 1536, 1),
+        _sizes(5120, 60, 128, 12288) | _latent(1536, experts=160, per_token=6, shared=2, hidden=1536, dense=1),
     ),
     _public(
         "deepseek-v3", _DEEPSEEK_3, 129280, 4096, "deepseek_v3",
-        _sizes(7168, 61, 128, 18432, n_shared_experts=1) | _latent(1536, 256, 8, 2048, 3),
+        _sizes(7168, 61, 128, 18432) | _latent(1536, experts=256, per_token=8, shared=1, hidden=2048, dense=3),
     ),
     _mpt("125m", 768, 12, 12),
     _mpt("350m", 1024, 24, 16),

@@ -201,40 +201,27 @@ def dion_rank(rows: int, columns: int, fraction: float) -> int:
     return max(1, math.ceil(fraction * min(rows, columns)))
 
 
-def first_and_last_layers(names: Sequence[str]) -> list[bool]:
-    """Return a mask over parameters that selects the first and the last layer of a model.
+def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[bool]:
+    """Return a mask over parameters that selects those of the chosen layers.
 
     The layer of a parameter is the part of its name before the last dot; a name without a dot is a layer by itself.
 
     Args:
         names: names of the parameters, in the model's order.
-
-    >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
-    [True, False, False, True, True]
-    """
-    layers = []
-    for name in names:
-        layer, _, _ = name.rpartition(".")
-        layers.append(layer or name)
-    return [layer in (layers[0], layers[-1]) for layer in layers]
-
-
-def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[bool]:
-    """Return a mask over parameters that selects those of the chosen layers.
-
-    Args:
-        names: names of the parameters, in the model's order.
-        layers: ``all``, ``none``, ``first-and-last`` (see ``first_and_last_layers``), or patterns of names.
+        layers: ``all``, ``none``, ``first-and-last``, or patterns of names.
 
     >>> chosen_layers(["embedding", "0.up", "0.down", "head"], ["0.*"])
     [False, True, True, False]
+    >>> chosen_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"], "first-and-last")
+    [True, False, False, True, True]
     """
     if layers in ("all", "none"):
         return [layers == "all"] * len(names)
     if isinstance(layers, str):
         if layers != "first-and-last":
             raise SpecError("momentum_layers", layers, "'all', 'none', 'first-and-last' or a list of patterns of names")
-        return first_and_last_layers(names)
+        layer_names = [name.rsplit(".", 1)[0] for name in names]
+        return [layer in (layer_names[0], layer_names[-1]) for layer in layer_names]
     for pattern in layers:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise SpecError("momentum_layers", pattern, f"a pattern of names, which are like {names[0]!r}")

@@ -123,8 +123,9 @@ class UpdateWork:
         def counted_flops(operations: Iterable[Operation]) -> float:
             """Return the FLOPs of products and decompositions; other kernels count as free."""
             rates = {"product": 1.0, "qr": decomposition_rate, "eigh": decomposition_rate}
-            counted = [operation for operation in operations if operation.kind in rates]
-            return sum(operation.kernels * operation.flops / rates[operation.kind] for operation in counted)
+            return sum(
+                kernel.kernels * kernel.flops / rates[kernel.kind] for kernel in operations if kernel.kind in rates
+            )
 
         renewal_flops = 0.0 if renewal_period is None else counted_flops(self.renewal) / renewal_period
         return counted_flops(self.step + self.iterations) + renewal_flops
@@ -253,10 +254,7 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
 
 def shapes_of(tensors: Iterable[TensorShape]) -> list[tuple[int, int, int]]:
     """Return the shorter side, the longer side and the count of each different shape of matrices among tensors."""
-    counts: Counter[tuple[int, int]] = Counter()
-    for tensor in tensors:
-        if tensor.is_matrix:
-            counts[min(tensor.sides), max(tensor.sides)] += 1
+    counts = Counter((min(tensor.sides), max(tensor.sides)) for tensor in tensors if tensor.is_matrix)
     return [(short, long, count) for (short, long), count in counts.items()]
 
 

@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -65,10 +66,7 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
 
 def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
     """Return the indices of the blocks of each stage; the stages take runs of consecutive blocks (chunks) in turn."""
-    blocks_by_stage: list[list[int]] = [[] for _ in range(stages)]
-    for number, run in enumerate(runs):
-        blocks_by_stage[number % stages] += run
-    return blocks_by_stage
+    return [list(chain(*runs[stage::stages])) for stage in range(stages)]
 
 
 LayerKind = Literal["all", "experts", "dense"]

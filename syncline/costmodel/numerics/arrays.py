@@ -96,9 +96,10 @@ def bounded_cache(max_bytes: float, bytes_of: Callable[[Any], float]) -> Callabl
 def is_hashed_by_value(value: object) -> bool:
     """Return whether an object is hashed by its value instead of its identity."""
     try:
-        return type(value).__hash__ is not object.__hash__ and hash(value) is not None
-    except TypeError:
+        hash(value)
+    except TypeError:  # for instance a tuple that contains a list
         return False
+    return type(value).__hash__ is not object.__hash__
 
 
 def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
