@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
@@ -109,6 +109,17 @@ def one_of(options: Iterable[str], value: object) -> str:
     else:
         line = "one of " + ", ".join(repr(name) for name in names)
     return line + (f" (did you mean {similar_names[0]!r}?)" if similar_names else "")
+
+
+def require_one_of(path: str, value: object, options: Collection[str]) -> None:
+    """Raise ``SpecError`` for a value that is not one of the accepted names.
+
+    >>> require_one_of("overlap", "dpp", ("none", "ddp", "async"))
+    Traceback (most recent call last):
+    syncline.errors.SpecError: overlap: got 'dpp'; expected one of 'async', 'ddp', 'none' (did you mean 'ddp'?)
+    """
+    if value not in options:
+        raise SpecError(path, value, one_of(options, value))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -42,7 +42,7 @@ from syncline.costmodel.network.presets import (
 )
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 
 CALLS_BY_TEST = {
     "all_reduce": ("all_reduce",),
@@ -117,8 +117,7 @@ def _pieces_s(
     A call does not wait for the end of the one before it, so that the fixed cost counts once. The P calls of a
     collective other than an all-reduce take as long as one call of n bytes.
     """
-    if kind not in CALLS_BY_TEST:
-        raise SpecError("collective", kind, one_of(CALLS_BY_TEST, kind))
+    require_one_of("collective", kind, CALLS_BY_TEST)
     if workers < 2:
         return 0.0
     rate = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
@@ -189,8 +188,7 @@ def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: in
         link: link of the machines.
     """
     constants = L40S
-    if algorithm not in ALGORITHMS_MEASURED:
-        raise SpecError("algorithm", algorithm, one_of(ALGORITHMS_MEASURED, algorithm))
+    require_one_of("algorithm", algorithm, ALGORITHMS_MEASURED)
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
     scale = params * batch * seq / constants.reference_work
     ring_s = float(collective_s("all_reduce", constants.workers, 4.0 * params, link))

@@ -41,7 +41,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 
 FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 """Number formats of matrix products."""
@@ -73,8 +73,7 @@ FLOOR_S = 4.0e-6
 
 def known_format(name: str, path: str = "precision") -> str:
     """Return the name of a number format; raise ``SpecError`` with the field's ``path`` if `FORMATS` lacks it."""
-    if name not in FORMATS:
-        raise SpecError(path, name, one_of(FORMATS, name))
+    require_one_of(path, name, FORMATS)
     return name
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from syncline.costmodel.compute.tensors import TensorShape
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 BIASES = ("qkv", "out", "mlp", "norm")
 """Parts of a layer that can have biases; with ``norm`` the last norm has biases, too."""
@@ -122,8 +122,7 @@ class ModelShape:
             limit = MOST_TENSORS // tensors_per_layer
             raise SpecError("model.layers", self.layers, f"at most {limit:,}, as more have too many parameters to list")
         for i, part in enumerate(self.biases):
-            if part not in BIASES:
-                raise SpecError(f"model.biases.{i}", part, one_of(BIASES, part))
+            require_one_of(f"model.biases.{i}", part, BIASES)
 
     def _check_parts(self) -> None:
         """Raise ``SpecError`` for fields of experts or of latent attention in a model without them, and conflicts."""

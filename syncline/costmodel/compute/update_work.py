@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.operations import Operation, eager_update_s, elementwise, memory, product
 from syncline.costmodel.compute.tensors import TensorShape, largest_divisor
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 NEWTON_SCHULZ_STEPS = 5
 """Newton-Schulz iterations of Muon and Scion. Source: K. Jordan et al., "Muon" (2024)."""
@@ -332,8 +332,7 @@ def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
     >>> rotated_sides(4, 6, "bilateral"), rotated_sides(4, 6, "unilateral")
     ((4, 6), (4,))
     """
-    if geometry not in GEOMETRIES:
-        raise SpecError("geometry", geometry, one_of(GEOMETRIES, geometry))
+    require_one_of("geometry", geometry, GEOMETRIES)
     return (rows, columns) if geometry == "bilateral" else (min(rows, columns),)
 
 
@@ -347,8 +346,7 @@ def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> in
     >>> [rotation_elements(4096, 4096, source, "bilateral") * 4 / 2**30 for source in ("2nd", "1st")]  # GiB
     [0.25, 0.125]
     """
-    if source not in SOURCES:
-        raise SpecError("source", source, one_of(SOURCES, source))
+    require_one_of("source", source, SOURCES)
     bases = sum(d * d for d in rotated_sides(rows, columns, geometry))
     return bases * (2 if source == "2nd" else 1)
 
@@ -380,8 +378,7 @@ def rotation_work(
         ("estimate", estimate, ("power", "exact")),
         ("momentum", momentum, ("original", "rotated")),
     ):
-        if value not in choices:
-            raise SpecError(name, value, one_of(choices, value))
+        require_one_of(name, value, choices)
     matrix_bytes = FP32_BYTES * rows * columns
     step, renewal = [elementwise(20 * matrix_bytes, kernels=8)], []  # Adam's moments, and its division
     if momentum == "rotated":

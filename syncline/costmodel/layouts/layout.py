@@ -27,7 +27,7 @@ from syncline.costmodel.compute.model_shape import Model, ModelShape
 from syncline.costmodel.layouts.pipelines import even_parts
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.paths import Ints, Network
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 ContextBy = Literal["gathers", "all-to-all"]
 
@@ -83,8 +83,7 @@ class Layout:
                 raise SpecError(f"layout.{name}", degree, "a whole number, at least 1")
         if self.expert_tensor is not None and (self.expert_tensor < 1 or self.tensor % self.expert_tensor):
             raise SpecError("layout.expert_tensor", self.expert_tensor, f"a divisor of layout.tensor, {self.tensor}")
-        if self.context_by not in CONTEXTS:
-            raise SpecError("layout.context_by", self.context_by, one_of(CONTEXTS, self.context_by))
+        require_one_of("layout.context_by", self.context_by, CONTEXTS)
         most_experts = self.tensor // self.expert_tensor_workers * self.gradient_workers  # t c d / f
         factors = {  # of each limit; the shortest text stays if limits are equal
             most_experts: "tensor times context times data,",

@@ -37,7 +37,7 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 Precision = Literal["fp32", "mixed"]
 
@@ -125,8 +125,7 @@ def model_memory(
     >>> model_memory(1_000, state_elements=2_000, precision="mixed").total_bytes
     18000.0
     """
-    if precision not in MODEL_BYTES:
-        raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, precision))
+    require_one_of("memory.precision", precision, MODEL_BYTES)
     fp32_copies = parameters if precision == "mixed" else 0
     return Memory(
         weights_bytes=MODEL_BYTES[precision] * parameters,
@@ -181,8 +180,7 @@ def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
     """
-    if call.collective not in COLLECTIVES:
-        raise SpecError("collective", call.collective, one_of(COLLECTIVES, call.collective))
+    require_one_of("collective", call.collective, COLLECTIVES)
     received_payloads = {"all_to_all": 1.0, "all_gather": workers, "gather": workers, "reduce_scatter": 1 / workers}
     return call.payload_bytes * (1.0 + received_payloads.get(call.collective, 0.0))
 
@@ -371,8 +369,7 @@ def layer_bytes(
     T. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4; NVIDIA/TransformerEngine,
     ``module/layernorm_linear.py`` and ``module/layernorm_mlp.py``, tensors saved for the backward pass.
     """
-    if policy not in POLICIES:
-        raise SpecError("memory.activations", policy, one_of(POLICIES, policy))
+    require_one_of("memory.activations", policy, POLICIES)
     w = storage.bytes_per_number
     operand = w if storage.operand_bytes is None else storage.operand_bytes
     tokens = shape.sequence * sequences

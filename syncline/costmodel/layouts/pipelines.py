@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.collectives.table import TABLE, TIMED_AS_A_WHOLE
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 CLOSED_FORMS = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b")
 """Schedules with a closed form."""
@@ -58,8 +58,7 @@ def pipeline_s(
     >>> pipeline_s("interleaved", 4, 8, 1.0, 2.0, chunks=2), pipeline_s("zb-h1", 4, 8, 1.0, 1.0, weight_s=1.0)
     (28.5, 27.0)
     """
-    if schedule not in CLOSED_FORMS:
-        raise SpecError("schedule", schedule, one_of(CLOSED_FORMS, schedule))
+    require_one_of("schedule", schedule, CLOSED_FORMS)
     if schedule == "zb-h1":
         work = microbatches * (forward_s + backward_s + weight_s)
         return work + (stages - 1) * (forward_s + backward_s - weight_s)
@@ -137,8 +136,7 @@ def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], .
         return (("all_reduce", None),)
     if averaging == CENTRAL:
         return ("reduce", None), ("broadcast", None)
-    if averaging not in AVERAGINGS:
-        raise SpecError("averaging", averaging, one_of(AVERAGINGS, averaging))
+    require_one_of("averaging", averaging, AVERAGINGS)
     return (("all_reduce", averaging),)
 
 

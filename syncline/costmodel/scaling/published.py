@@ -30,7 +30,7 @@ from syncline.costmodel.scaling.laws import (
     power_law_of,
     printed_losses,
 )
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 
 SEQUENCE = 2048
 """Tokens of a sequence in the paper."""
@@ -322,8 +322,7 @@ def fit_named(name: str | None, method: str) -> LossFit:
             expected = f"a method that a published fit covers: {one_of(sorted(covered_methods), method)}"
             raise SpecError("method", method, expected)
         return fits[0]
-    if name not in loss_fits():
-        raise SpecError("fit", name, one_of(loss_fits(), name))
+    require_one_of("fit", name, loss_fits())
     fit = loss_fits()[name]
     if method not in fit.methods:
         raise SpecError("fit", name, f"{one_of([other.name for other in fits_of(method)], name)}, of {method!r}")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.table import COLLECTIVES
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 Ranks = range | tuple[int, ...]
 """Ranks that take part in a collective, in order."""
@@ -80,8 +80,7 @@ class Call(NamedTuple):
 
     def check(self, path: str) -> None:
         """Raise ``SpecError`` for an invalid field of the call; ``path`` names the call in the error line."""
-        if self.collective not in COLLECTIVES:
-            raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
+        require_one_of(f"{path}.collective", self.collective, COLLECTIVES)
         for field, nbytes in (("payload_bytes", self.payload_bytes), ("encoded_bytes", self.encoded_bytes)):
             if not _is_byte_count(nbytes):
                 raise SpecError(f"{path}.{field}", nbytes, "a finite number of bytes, at least 0")

@@ -14,7 +14,7 @@ import numpy as np
 from syncline.costmodel.collectives.table import hivemind_on
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.traffic.call import Call, Spans
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 Overlap = Literal["none", "ddp", "async"]
 """``none``: a worker computes, then communicates; ``ddp``: gradients travel in buckets during the backward pass;
@@ -143,8 +143,7 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
         overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step, ``none`` changes nothing.
         buckets: buckets of the whole gradient.
     """
-    if overlap not in OVERLAPS:
-        raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
+    require_one_of("overlap", overlap, OVERLAPS)
     nbytes = call.payload_bytes
     float_bytes = nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes)
     call = call._replace(payload_bytes=float_bytes)  # a bucket's fraction of whole bytes may be no whole number

@@ -36,7 +36,7 @@ from typing import Any, Literal, get_args
 from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.costmodel.traffic.exchanges import Exchange
 from syncline.costmodel.traffic.overlap import FORWARD_SHARE, Bucket
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 Sharding = Literal["none", "optimizer", "gradients", "full"]
 
@@ -77,8 +77,7 @@ def sharded_exchanges(
      ('all_gather', 1.0, 0.33, 0.33), ('all_gather', 1.0, 0.33, 0.67),
      ('reduce_scatter', 4.0, 0.67, 1.0), ('reduce_scatter', 4.0, 1.0, 1.0)]
     """
-    if sharding not in SHARDINGS[1:]:
-        raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], sharding))
+    require_one_of("sharding", sharding, SHARDINGS[1:])
     if micro_batches < 1:
         raise SpecError("micro_batches", micro_batches, "at least 1")
     exchanges: list[Exchange] = []
