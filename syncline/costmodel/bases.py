@@ -143,15 +143,15 @@ def communication_uncertainty(
             return uncertainties()[nvlink_basis(link.measured.gpu, workers, nbytes)]
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)
-    by_name = uncertainties()[name]
-    calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
-    if calibrated is None:
-        reasons = _reasons_outside(network, preset, by_name.scope, basis_name=name)
-        return by_name.outside([*reasons, *by_name.scope.reasons_outside(workers=workers, nbytes=nbytes)])
-    reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
-    if STREAMS in calibrated.scope.families:
+    measured = uncertainties()[name]
+    calibration = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
+    if calibration is None:
+        reasons = _reasons_outside(network, preset, measured.scope, basis_name=name)
+        return measured.outside([*reasons, *measured.scope.reasons_outside(workers=workers, nbytes=nbytes)])
+    reasons = calibration.scope.reasons_outside(workers=workers, nbytes=nbytes)
+    if STREAMS in calibration.scope.families:
         reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
-    return by_name.outside(reasons) if reasons else calibrated
+    return measured.outside(reasons) if reasons else calibration
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
@@ -250,6 +250,5 @@ def has_nvlink(network: Network) -> bool:
 def preset_name(network: Network) -> str | None:
     """Return the name of the preset that equals a network, or None if there is none."""
     preset = NETWORKS.get(network.name)
-    if preset is None or (isinstance(network, Link) and network.arrays):  # a grid of links is no preset
-        return None
-    return network.name if preset.network == network else None
+    is_grid = isinstance(network, Link) and network.arrays  # many links, whose comparison is no single truth value
+    return network.name if preset is not None and not is_grid and preset.network == network else None

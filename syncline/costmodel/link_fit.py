@@ -38,7 +38,7 @@ from syncline.costmodel.least_squares import Predict, non_negative, relative_fit
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.software_costs import FREE, GLOO, GlooCosts, tensor_bytes
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 SEND = "send"
@@ -66,8 +66,7 @@ class TimedCall(NamedTuple):
 def check_times(calls: Sequence[TimedCall]) -> None:
     """Raise ``SpecError`` for a measurement whose time is not positive."""
     for call in calls:
-        if not call.seconds > 0:
-            raise SpecError("measured.seconds", call.seconds, "a time above 0")
+        require(call.seconds > 0, "measured.seconds", call.seconds, "a time above 0")
 
 
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
@@ -253,11 +252,9 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
         collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
         costs = fit_costs(collectives) if library == "gloo" else FREE
         return LinkFit(link, costs, _link_errors(calls, link, costs, library), spread={})
-    workers: list[int] = []
-    kinds: list[str] = []
-    if library == "gloo":  # the only library with a model of its software
-        workers = sorted({call.workers for call in calls if call.kind != SEND})
-        kinds = sorted({call.kind for call in calls} - set(WIRE_ONLY))
+    # Only gloo has a model of its software, whose costs depend on the number of workers and on the collective.
+    workers = sorted({call.workers for call in calls if call.kind != SEND and library == "gloo"})
+    kinds = sorted({call.kind for call in calls if call.kind not in WIRE_ONLY and library == "gloo"})
     columns = cost_columns(calls, workers, kinds)
     cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
     starts = [[*start, *cost_starts] for start in _link_starts(calls)]

@@ -77,18 +77,15 @@ def p3_s(
     """
     if backend not in ("gloo", "nccl"):
         raise SpecError("backend", backend, "'gloo' or 'nccl'")
-    if workers < 1:
-        raise SpecError("nodes", workers, "at least 1")
+    require(workers >= 1, "nodes", workers, "at least 1")
     if kind == "send":
         return _send_s(backend, nbytes, delay_s, bytes_per_s, constants)
     if backend == "nccl" and (pieces or "+" in kind):
         return _pieces_s(kind, workers, nbytes, delay_s, bytes_per_s, constants)
     if kind not in COLLECTIVES:
         raise SpecError("collective", kind, one_of([*COLLECTIVES, "send"], kind))
-    if backend == "gloo":
-        link = p3_gloo_link(delay_s, bytes_per_s, constants)
-    else:
-        link = p3_nccl_link(delay_s, bytes_per_s, constants)
+    link_of = p3_gloo_link if backend == "gloo" else p3_nccl_link
+    link = link_of(delay_s, bytes_per_s, constants)
     if kind in ("all_gather", "gather"):  # a worker contributes its part of the tensor
         nbytes = nbytes / workers
     return collective_s(kind, workers, nbytes, link)
@@ -187,18 +184,17 @@ def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: in
         syncs: number of these steps that synchronise.
         link: link of the machines.
     """
-    constants = L40S
     require_one_of("algorithm", algorithm, ALGORITHMS_MEASURED)
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
-    scale = params * batch * seq / constants.reference_work
-    ring_s = float(collective_s("all_reduce", constants.workers, 4.0 * params, link))
-    inner_s = constants.compute_s * scale
+    scale = params * batch * seq / L40S.reference_work
+    ring_s = float(collective_s("all_reduce", L40S.workers, 4.0 * params, link))
+    inner_s = L40S.compute_s * scale
     if algorithm == "ddp":
-        backward_s = constants.ddp_compute_s * scale * 2 / 3  # a backward pass takes two forward passes
-        buffers_s = float(collective_s("broadcast", constants.workers, nbytes=constants.buffers_bytes, network=link))
+        backward_s = L40S.ddp_compute_s * scale * 2 / 3  # a backward pass takes two forward passes
+        buffers_s = float(collective_s("broadcast", L40S.workers, nbytes=L40S.buffers_bytes, network=link))
         exposed_s = max(ring_s - backward_s, 0.0)  # the largest gradient, the output layer's, is ready first
-        sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s
+        sync_s = (L40S.ddp_compute_s + L40S.ddp_update_s) * scale + buffers_s + exposed_s
     else:
-        sync_s = inner_s + ring_s + constants.call_s
+        sync_s = inner_s + ring_s + L40S.call_s
     mean_s = ((steps - syncs) * inner_s + syncs * sync_s) / steps
     return L40sStep(inner_s, sync_s, mean_s)

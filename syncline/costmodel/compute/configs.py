@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.costmodel.compute.model_shape import ModelShape
@@ -40,7 +40,7 @@ class ModelFamily:
 
     norms: int = 2
     biases: tuple[str, ...] = ()
-    bias_fields: Mapping[str, tuple[str, ...]] | None = None
+    bias_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tied: bool = False
     head_width: int | None = None
     fused: bool = False
@@ -108,9 +108,9 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
     try:
         return ModelShape(**shape_fields)
     except SpecError as error:
-        field = error.path.removeprefix("model.")
+        shape_field = error.path.removeprefix("model.")
         # The error names the field as the config does.
-        raise SpecError(f"{path}.{_CONFIG_FIELDS.get(field, field)}", error.value, error.expected) from None
+        raise SpecError(f"{path}.{_CONFIG_FIELDS.get(shape_field, shape_field)}", error.value, error.expected) from None
 
 
 _CONFIG_FIELDS = {
@@ -145,10 +145,9 @@ def _sizes(config: _Fields) -> dict[str, Any]:
 def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     """Return the further fields of a `ModelShape` from the config of a LLaMA-like model family."""
     biases = [*family.biases]
-    if family.bias_fields is not None:
-        for field, parts in family.bias_fields.items():
-            if config.flag(field, default=False):
-                biases += parts
+    for name, parts in family.bias_fields.items():
+        if config.flag(name, default=False):
+            biases += parts
     experts = {}
     if family.experts:
         experts["experts"] = config.required(family.experts)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from syncline.costmodel.compute.kernel_rates import A100, B200, H100, KernelRates, gradient_format, known_format
+from syncline.costmodel.compute.kernel_rates import A100, B200, FORMATS, H100, KernelRates, gradient_format
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.errors import SpecError
+from syncline.errors import SpecError, require_one_of
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,18 @@ class Hardware:
 
     def measured(self, kind: str) -> MeasuredTimes | None:
         """Return the measured times of a collective among such devices in a node, or None without a measurement."""
-        for times in self.collectives:
-            if times.kind == kind:
-                return times
-        return None
+        return next((times for times in self.collectives if times.kind == kind), None)
 
     def __post_init__(self) -> None:
-        if not 0 < self.peak_flops < float("inf"):
-            raise SpecError("hardware.peak_flops", self.peak_flops, "a positive number of FLOP/s")
-        if not 0 < self.mfu <= 1:
-            raise SpecError("hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
-        known_format(self.precision, "hardware.precision")
+        is_positive = 0 < self.peak_flops < math.inf
+        require(is_positive, "hardware.peak_flops", self.peak_flops, "a positive number of FLOP/s")
+        require(0 < self.mfu <= 1, "hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
+        require_one_of("hardware.precision", self.precision, FORMATS)
         rate = "bytes per second"
         units = {"memory_bytes": "bytes", "memory_bytes_per_s": rate, "host_bytes_per_s": rate, "power_w": "watts"}
         for field, unit in units.items():
             value = getattr(self, field)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < math.inf:
                 raise SpecError(f"hardware.{field}", value, f"a positive number of {unit}, or none")
 
 
@@ -257,10 +253,8 @@ class BatchTimes:
         if not self.times_s:
             raise SpecError("batch_times", dict(self.times_s), "seconds for at least one batch size, as in {8: 60 ms}")
         for size, seconds in self.times_s.items():
-            if not 0 < size < math.inf:
-                raise SpecError("batch_times", size, "batch sizes above 0")
-            if not 0 <= seconds < math.inf:
-                raise SpecError(f"batch_times.{size:g}", seconds, "a time of at least 0 s")
+            require(0 < size < math.inf, "batch_times", size, "batch sizes above 0")
+            require(0 <= seconds < math.inf, f"batch_times.{size:g}", seconds, "a time of at least 0 s")
 
     @property
     def sizes(self) -> list[float]:

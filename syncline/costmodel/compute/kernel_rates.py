@@ -71,12 +71,6 @@ FLOOR_S = 4.0e-6
 """Seconds that a kernel takes beside its work: the smallest of the measured products, without a queue before it."""
 
 
-def known_format(name: str, path: str = "precision") -> str:
-    """Return the name of a number format; raise ``SpecError`` with the field's ``path`` if `FORMATS` lacks it."""
-    require_one_of(path, name, FORMATS)
-    return name
-
-
 def gradient_format(name: str) -> str:
     """Return the number format of gradients if matrices are multiplied in the format ``name``."""
     return GRADIENT_FORMATS.get(name, "bf16")
@@ -278,18 +272,16 @@ class KernelRates:
 
     def product_rate(self, precision: str) -> ProductRate:
         """Return the efficiency of a GPU's matrix products in a number format."""
-        for name, rate in self.products:
-            if name == precision:
-                return rate
-        raise SpecError("precision", precision, one_of(self.formats, precision))
+        require_one_of("precision", precision, self.formats)
+        return dict(self.products)[precision]
 
     def attention_rate(self, kind: str, backward: bool) -> AttentionRate:
         """Return the efficiency of the forward or backward pass of fused attention on a GPU."""
-        for name, forward_rate, backward_rate in self.attention:
-            if name == kind:
-                return backward_rate if backward else forward_rate
-        names = tuple(name for name, _, _ in self.attention)
-        raise SpecError("compute.kernels.attention", kind, one_of((*names, "eager"), kind))
+        rates = {name: (forward_rate, backward_rate) for name, forward_rate, backward_rate in self.attention}
+        if kind not in rates:
+            raise SpecError("compute.kernels.attention", kind, one_of((*rates, "eager"), kind))
+        forward_rate, backward_rate = rates[kind]
+        return backward_rate if backward else forward_rate
 
 
 _H100_BF16 = ProductRate(1.0, 1.012, 437.4, 6.926e5, 0.7339, 130.0)

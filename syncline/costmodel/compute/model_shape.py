@@ -129,11 +129,9 @@ class ModelShape:
         for name in ("norms_per_layer", "shared_experts", "rotary_width"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
-        most_dense, expected_dense = 0, "0 without experts"
-        if self.experts > 1:
-            most_dense, expected_dense = self.layers, f"at most the {self.layers} layers"
-        if not 0 <= self.dense_layers <= most_dense:
-            raise SpecError("model.dense_layers", self.dense_layers, expected_dense)
+        if not 0 <= self.dense_layers <= (self.layers if self.experts > 1 else 0):
+            expected = f"at most the {self.layers} layers" if self.experts > 1 else "0 without experts"
+            raise SpecError("model.dense_layers", self.dense_layers, expected)
         for name in ("shared_experts", "expert_hidden"):
             if getattr(self, name) and self.experts == 1:
                 raise SpecError(f"model.{name}", getattr(self, name), "experts as well, at least 2")
@@ -216,9 +214,8 @@ class ModelShape:
     def _attention(self) -> list[TensorShape]:
         """Return the parameters of a layer's attention with separate or fused queries, keys and values."""
         queries, keys = self.query_width, self.key_width
-        rows_by_name = {"query": queries, "key": keys, "value": keys}
-        if self.fused_qkv:
-            rows_by_name = {"qkv": queries + 2 * keys}
+        separate_rows = {"query": queries, "key": keys, "value": keys}
+        rows_by_name = {"qkv": queries + 2 * keys} if self.fused_qkv else separate_rows
         matrices: list[NamedMatrix] = [(name, (rows, self.width), "qkv") for name, rows in rows_by_name.items()]
         matrices.append(("out", (self.width, queries), "out"))
         tensors = self._with_biases(matrices)
@@ -247,12 +244,9 @@ class ModelShape:
 
     def _mlp(self, hidden_width: int) -> list[NamedMatrix]:
         """Return the matrices of an MLP with a hidden width: up, down and, if there is one, the gate."""
-        gates: list[NamedMatrix] = []
-        up_rows = hidden_width
-        if self.gated and self.fused_gate:
-            up_rows = 2 * hidden_width
-        elif self.gated:
-            gates.append(("gate", (hidden_width, self.width), "mlp"))
+        has_own_gate = self.gated and not self.fused_gate
+        gates: list[NamedMatrix] = [("gate", (hidden_width, self.width), "mlp")] if has_own_gate else []
+        up_rows = 2 * hidden_width if self.gated and self.fused_gate else hidden_width
         return [*gates, ("up", (up_rows, self.width), "mlp"), ("down", (self.width, hidden_width), "mlp")]
 
     def _with_biases(self, matrices: list[NamedMatrix], prefix: str = "") -> list[TensorShape]:

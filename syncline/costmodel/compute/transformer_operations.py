@@ -338,13 +338,10 @@ def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software
         passes.add(_memory_passes(heads_bytes, forward=[2], backward=[5]))
     if not software.compiled:  # gradients of queries, keys and values are joined
         passes.backward.append(memory(2 * (heads_bytes + w * tokens * model.key_width / t)))
-    if dense:
-        activation = _activation_passes(model.gated, w * tokens * model.hidden_width / t, software.compiled)
-        passes.add(activation, is_recomputed="mlp" in software.recomputed)
-    elif model.shared_experts:
-        hidden_width = model.shared_experts * model.expert_width
+    hidden_width = model.hidden_width if dense else model.shared_experts * model.expert_width
+    if hidden_width:
         activation = _activation_passes(model.gated, w * tokens * hidden_width / t, software.compiled)
-        passes.add(activation, is_recomputed="shared_experts" in software.recomputed)
+        passes.add(activation, is_recomputed=("mlp" if dense else "shared_experts") in software.recomputed)
     return passes
 
 

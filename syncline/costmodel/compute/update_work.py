@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.operations import Operation, eager_update_s, elementwise, memory, product
 from syncline.costmodel.compute.tensors import TensorShape, largest_divisor
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, require_one_of
 
 NEWTON_SCHULZ_STEPS = 5
@@ -117,8 +118,7 @@ class UpdateWork:
             renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
             decomposition_rate: FLOP/s of decompositions over those of products.
         """
-        if not decomposition_rate > 0:
-            raise SpecError("decomposition_rate", decomposition_rate, "a number above 0")
+        require(decomposition_rate > 0, "decomposition_rate", decomposition_rate, "a number above 0")
 
         def counted_flops(operations: Iterable[Operation]) -> float:
             """Return the FLOPs of products and decompositions; other kernels count as free."""
@@ -154,7 +154,7 @@ class ElementwiseWork(NamedTuple):
 
     Attributes:
         foreach_bytes: bytes per number that operations on lists of tensors (``torch._foreach_...``) read and write.
-        kernel_bytes: bytes per number that operations on one tensor read and write together.
+        kernel_bytes: bytes per number that all operations on one tensor read and write, in sum.
         kernels: number of operations on one tensor.
     """
 
@@ -169,9 +169,8 @@ class ElementwiseWork(NamedTuple):
         operations = []
         if self.foreach_bytes and total_elements:
             num_lists = max(1, round(self.foreach_bytes / LISTED_BYTES))
-            operations.append(
-                Operation("lists", nbytes=self.foreach_bytes * total_elements / num_lists, kernels=num_lists)
-            )
+            list_bytes = self.foreach_bytes * total_elements / num_lists
+            operations.append(Operation("lists", nbytes=list_bytes, kernels=num_lists))
         if self.kernels:
             bytes_per_number = self.kernel_bytes / self.kernels
             for elements, count in count_by_elements.items():
@@ -373,12 +372,9 @@ def rotation_work(
     >>> rotation_work(2, 2, "1st", "unilateral").flops(None)  # three products of 2 x 2 matrices
     48.0
     """
-    for name, value, choices in (
-        ("source", source, SOURCES),
-        ("estimate", estimate, ("power", "exact")),
-        ("momentum", momentum, ("original", "rotated")),
-    ):
-        require_one_of(name, value, choices)
+    require_one_of("source", source, SOURCES)
+    require_one_of("estimate", estimate, ("power", "exact"))
+    require_one_of("momentum", momentum, ("original", "rotated"))
     matrix_bytes = FP32_BYTES * rows * columns
     step, renewal = [elementwise(20 * matrix_bytes, kernels=8)], []  # Adam's moments, and its division
     if momentum == "rotated":
@@ -423,8 +419,7 @@ def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order:
     >>> stage_renewal_intervals([3, 2, 1, 0], 10)
     [5, 6, 20, None]
     """
-    if base < 1:
-        raise SpecError("frequency", base, "steps, at least 1")
+    require(base >= 1, "frequency", base, "steps, at least 1")
     if any(delay < 0 for delay in delays):
         raise SpecError("delays", list(delays), "updates, at least 0")
     if len(set(delays)) <= 1:
@@ -435,8 +430,6 @@ def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order:
         # Reversed, the largest delay changes places with the smallest, and so on.
         tau = max(delays) + min(delays) - delay if reversed_order else delay
         weight = tau + 1 if tau > mid else tau
-        if weight == 0:  # the stage never renews its bases
-            intervals.append(None)
-        else:
-            intervals.append(max(1, base * (mid + 1) // weight))
+        # A stage of weight 0 never renews its bases.
+        intervals.append(max(1, base * (mid + 1) // weight) if weight else None)
     return intervals

@@ -27,6 +27,7 @@ from syncline.costmodel.compute.model_shape import Model, ModelShape
 from syncline.costmodel.layouts.pipelines import even_parts
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.paths import Ints, Network
+from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError, require_one_of
 
 ContextBy = Literal["gathers", "all-to-all"]
@@ -91,10 +92,9 @@ class Layout:
             self.data: "layout.data, which is",
         }
         for name, limit in (("expert", most_experts), ("copies", self.gradient_workers)):
-            if limit % getattr(self, name):
-                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {factors[limit]} {limit}")
-        if self.chunks > 1 and self.pipeline == 1:
-            raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
+            degree = getattr(self, name)
+            require(limit % degree == 0, f"layout.{name}", degree, f"a divisor of {factors[limit]} {limit}")
+        require(self.chunks == 1 or self.pipeline > 1, "layout.chunks", self.chunks, "1 without a pipeline")
         num_chunks = self.pipeline * self.chunks
         if self.ends_as_layers and (num_chunks == 1 or self.chunk_layers):
             expected = "false without a pipeline, and with chunk_layers"
@@ -186,18 +186,17 @@ class Layout:
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
         self._check_heads(model)
         has_dense_mlp = model.experts == 1 or model.dense_layers > 0
-        if has_dense_mlp and model.hidden_width % self.tensor:
+        if has_dense_mlp:
             expected = f"a divisor of the hidden width of {model.name}, {model.hidden_width:,}"
-            raise SpecError("layout.tensor", self.tensor, expected)
+            require(model.hidden_width % self.tensor == 0, "layout.tensor", self.tensor, expected)
         if model.experts > 1 and model.expert_width % self.expert_tensor_workers:
             name = "tensor" if self.expert_tensor is None else "expert_tensor"
             expected = f"a divisor of the hidden width of {model.name}, {model.expert_width:,}"
             raise SpecError(f"layout.{name}", self.expert_tensor_workers, expected)
-        if model.sequence % self.context:
-            expected = f"a divisor of the sequence of {model.sequence:,} tokens"
-            raise SpecError("layout.context", self.context, expected)
-        if self.pipeline > model.layers:
-            raise SpecError("layout.pipeline", self.pipeline, f"at most the {model.layers} layers of {model.name}")
+        expected = f"a divisor of the sequence of {model.sequence:,} tokens"
+        require(model.sequence % self.context == 0, "layout.context", self.context, expected)
+        expected = f"at most the {model.layers} layers of {model.name}"
+        require(self.pipeline <= model.layers, "layout.pipeline", self.pipeline, expected)
         split_layers = model.layers + (2 if self.ends_as_layers else 0)
         if not self.chunk_layers and self.pipeline * self.chunks > split_layers:
             limit, ends = split_layers // self.pipeline, " with the ends" if self.ends_as_layers else ""
@@ -205,9 +204,8 @@ class Layout:
         if self.chunk_layers and sum(self.chunk_layers) != model.layers:
             expected = f"numbers whose sum is {model.layers}, the layers of {model.name}"
             raise SpecError("layout.chunk_layers", list(self.chunk_layers), expected)
-        if model.experts % self.expert:
-            label = f"a divisor of the {model.experts} experts" if model.experts > 1 else "1, as there are no experts"
-            raise SpecError("layout.expert", self.expert, f"{label} of {model.name}")
+        label = f"a divisor of the {model.experts} experts" if model.experts > 1 else "1, as there are no experts"
+        require(model.experts % self.expert == 0, "layout.expert", self.expert, f"{label} of {model.name}")
         return model
 
     def _check_heads(self, model: ModelShape) -> None:
@@ -235,8 +233,8 @@ class Layout:
     @property
     def changed_fields(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, by name."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return {field.name: value for field, value in values if value != field.default}
 
 
 def possible_layouts(
@@ -332,13 +330,10 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
     for place in range(1, len(length_s)):
         added_lengths_s = []  # by index of the insertion
         for index in range(len(path) + 1):
-            added_s = 0.0
-            if index > 0:
-                added_s += length_s[place, path[index - 1]]
-            if index < len(path):
-                added_s += length_s[place, path[index]]
-            if 0 < index < len(path):
-                added_s -= length_s[path[index - 1], path[index]]
+            neighbours = path[max(index - 1, 0) : index + 1]  # one at the ends of the path, else two
+            added_s = sum(length_s[place, neighbour] for neighbour in neighbours)
+            if len(neighbours) == 2:
+                added_s -= length_s[neighbours[0], neighbours[1]]
             added_lengths_s.append(added_s)
         path.insert(int(np.argmin(added_lengths_s)), place)
     return path if path[0] <= path[-1] else path[::-1]  # both directions are as long; the lower end comes first

@@ -90,9 +90,8 @@ class Memory:
 
     def fits(self, hardware: Hardware | None) -> bool | NDArray[np.bool_] | None:
         """Return whether the memory fits into the hardware's usable memory, or None if that is unknown."""
-        if hardware is None or hardware.memory_bytes is None:
-            return None
-        return self.total_bytes <= usable_bytes(hardware)
+        limit_bytes = usable_bytes(hardware)
+        return None if math.isinf(limit_bytes) else self.total_bytes <= limit_bytes
 
 
 def usable_bytes(hardware: Hardware | None) -> float:

@@ -237,8 +237,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         layouts: N trainings with their layouts.
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
-    is_split = layouts.tensor > 1
-    head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)
+    head_flops_per_s = np.where(layouts.tensor > 1, constants.matmul_flops, constants.head_flops)
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
     # The constants of `_after_passes_s` can have further axes.
     one_layer_s, head_s, send_s, _ = np.broadcast_arrays(
@@ -280,25 +279,22 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
 
 
 STEP_TIMES: dict[str, StepConstants] = {
-    constants.name: constants
-    for constants in (
-        StepConstants(
-            serial_s=1.34354e-3,
-            launch_s=1.68172e-3,
-            matmul_flops=271.44e12,
-            memory_bytes_per_s=1.28438e12,
-            head_s=2.67053e-3,
-            head_flops=92.7272e12,
-            step_s=1.81078e-3,
-            link_bytes_per_s=138.627e9,
-            tensor_call_s=51.3766e-6,
-            tensor_bytes_per_s=89.84e9,
-            tensor_calibrated_bytes=2.0**25,
-            calibrated_on=(5, 0),
-            name="a100-megatron-deepspeed",
-            source="Fitted by `syncline validate vtrain-a100` to 136 of vTrain's measurements (J. Bang et al., MICRO "
-            "2024; github.com/VIA-Research/vTrain) of Megatron-DeepSpeed on nodes of up to 8 A100.",
-        ),
+    "a100-megatron-deepspeed": StepConstants(
+        serial_s=1.34354e-3,
+        launch_s=1.68172e-3,
+        matmul_flops=271.44e12,
+        memory_bytes_per_s=1.28438e12,
+        head_s=2.67053e-3,
+        head_flops=92.7272e12,
+        step_s=1.81078e-3,
+        link_bytes_per_s=138.627e9,
+        tensor_call_s=51.3766e-6,
+        tensor_bytes_per_s=89.84e9,
+        tensor_calibrated_bytes=2.0**25,
+        calibrated_on=(5, 0),
+        name="a100-megatron-deepspeed",
+        source="Fitted by `syncline validate vtrain-a100` to 136 of vTrain's measurements (J. Bang et al., MICRO 2024; "
+        "github.com/VIA-Research/vTrain) of Megatron-DeepSpeed on nodes of up to 8 A100.",
     )
 }
 """Constants of step times by name."""

@@ -26,8 +26,8 @@ def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | In
     """Raise ``SpecError`` for a value, or the first element of an array, for which a condition is false."""
     all_hold = holds if isinstance(holds, bool | np.bool_) else np.all(holds)  # np.all is slow for a single number
     if not all_hold:
-        first_refused, *_ = np.extract(np.logical_not(holds), value)
-        raise SpecError(path, first_refused.item(), expected)
+        first_refused, *_ = np.extract(np.logical_not(holds), value).tolist()
+        raise SpecError(path, first_refused, expected)
 
 
 def require_call(workers: IntOrArray, nbytes: FloatOrArray) -> None:

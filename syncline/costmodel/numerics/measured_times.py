@@ -97,7 +97,7 @@ def read_times(file: Path, kind: str, gpu: str | None = None, path: str = "colle
 
 
 def _points(rows: Iterable[Mapping[str, str]], gpu: str | None) -> Iterable[Point]:
-    """Yield the measurements of one GPU in the rows of a CSV file; all if ``gpu`` is None or the column is missing."""
+    """Yield the measurements of a GPU in rows of a CSV file; all rows if ``gpu`` is None or there is no such column."""
     for row in rows:
         if gpu is None or row.get("gpu", gpu) == gpu:
             seconds = float(row["seconds"]) if "seconds" in row else 1e-9 * float(row["in_place_ns"])

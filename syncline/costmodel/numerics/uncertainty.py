@@ -111,11 +111,8 @@ class Scope:
     @classmethod
     def of_values(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
         """Return the scope of measurements from the values of each quantity in all of them."""
-        ranges: dict[str, Any] = {}
-        for name, quantity_values in values.items():
-            measured = list(quantity_values)
-            if measured:
-                ranges[name] = min(measured), max(measured)
+        measured = {name: list(quantity_values) for name, quantity_values in values.items()}
+        ranges: dict[str, Any] = {name: (min(numbers), max(numbers)) for name, numbers in measured.items() if numbers}
         return cls(tuple(sorted(set(families))), **ranges)
 
 

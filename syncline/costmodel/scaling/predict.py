@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.scaling.laws import (
     TOKENS_RATIO,
     AdditiveLaw,
@@ -164,7 +165,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     Args:
         training: the training.
         fit: name of the fit; None means the first fit that covers the method.
-        extrapolate: whether to predict outside the range of the fit, with a mark.
+        extrapolate: whether to predict outside the range of the fit; the prediction then says so.
 
     >>> answer = predicted_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> round(answer.loss, 3), round(answer.low, 2), round(answer.high, 2), answer.extrapolation
@@ -361,8 +362,7 @@ def time_to_loss_s(
         low: lower bound of the time of a step over its prediction, above 0, at most 1.
         high: upper bound of the same, at least 1.
     """
-    if not 0 < tokens_per_s < float("inf"):
-        raise SpecError("tokens_per_s", tokens_per_s, "a positive number")
+    require(0 < tokens_per_s < float("inf"), "tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s
     token_logs = log_ratio(reached.low, reached.value), log_ratio(reached.high, reached.value)
     return seconds, *joint_bounds(seconds, [token_logs, (float(np.log(low)), float(np.log(high)))])

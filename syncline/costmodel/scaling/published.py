@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 
 import numpy as np
 
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.laws import (
     TOKENS_RATIO,
@@ -52,12 +54,10 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
     >>> round(best_batch_tokens(1.3e9, 2) / 2048)
     171
     """
-    if not parameters > 0:
-        raise SpecError("parameters", parameters, "a positive number")
+    require(parameters > 0, "parameters", parameters, "a positive number")
     if replicas is None:
         return DDP_BATCH.value({"parameters": parameters})
-    if not replicas > 0:
-        raise SpecError("replicas", replicas, "a positive number")
+    require(replicas > 0, "replicas", replicas, "a positive number")
     return DILOCO_BATCH.value({"parameters": parameters, "replicas": replicas})
 
 
@@ -101,8 +101,7 @@ def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
     """
-    if not 0 < batch_tokens < math.inf:
-        raise SpecError("batch_tokens", batch_tokens, "a positive number")
+    require(0 < batch_tokens < math.inf, "batch_tokens", batch_tokens, "a positive number")
     unit_tokens = workers * sequence  # a sequence for each worker
     if batch_tokens >= 8 * unit_tokens:
         unit_tokens *= 2
@@ -125,13 +124,10 @@ _TUNED = (
 CHARLES_DDP = PowerLaw(18.129, {"parameters": -0.0953})
 CHARLES_DILOCO = PowerLaw(19.226, {"parameters": -0.0985, "replicas": 0.0116})
 CHARLES_BY_REPLICAS = {
-    replicas: PowerLaw(scale, {"parameters": exponent})
-    for replicas, scale, exponent in (
-        (1, 18.363, -0.0961),
-        (2, 18.768, -0.0969),
-        (4, 19.762, -0.0992),
-        (8, 21.051, -0.1018),
-    )
+    1: PowerLaw(18.363, {"parameters": -0.0961}),
+    2: PowerLaw(18.768, {"parameters": -0.0969}),
+    4: PowerLaw(19.762, {"parameters": -0.0992}),
+    8: PowerLaw(21.051, {"parameters": -0.1018}),
 }
 """Laws of DiLoCo by the number of replicas; Table 7."""
 
@@ -275,24 +271,23 @@ def _hoffmann() -> list[LossFit]:
     figure = (
         "241 losses read from the vector graphic of Figure 4 (public repository epoch-research/analyzing-chinchilla)"
     )
+    chinchilla = LossFit(
+        "chinchilla", ("ddp-adam",), family="hoffmann-2022", law=CHINCHILLA,
+        seen_ranges={"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
+        within=Uncertainty(0.9922, 1.0124, points=241, basis=figure),
+        data="MassiveText, loss in nats per token of a vocabulary of 32,000",
+        source=f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: "
+        "the printed exponents 0.34 and 0.28 say 1.7% more than the losses of its Figure 4",
+        assumes="AdamW, cosine decay over as many tokens as are trained on",
+    )  # fmt: skip
     return [
-        LossFit(
-            "chinchilla", ("ddp-adam",), family="hoffmann-2022", law=CHINCHILLA,
-            seen_ranges={"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
-            within=Uncertainty(0.9922, 1.0124, points=241, basis=figure),
-            data="MassiveText, loss in nats per token of a vocabulary of 32,000",
-            source=f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: "
-            "the printed exponents 0.34 and 0.28 say 1.7% more than the losses of its Figure 4",
-            assumes="AdamW, cosine decay over as many tokens as are trained on",
-        ),
-        LossFit(
-            "chinchilla-epoch", ("ddp-adam",), family="hoffmann-2022", law=EPOCH,
+        chinchilla,
+        replace(
+            chinchilla, name="chinchilla-epoch", law=EPOCH,
             seen_ranges={"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
             within=Uncertainty(0.9905, 1.0093, points=241, basis=figure),
-            data="MassiveText, loss in nats per token of a vocabulary of 32,000",
             source=f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in "
             "public codes, which agree",
-            assumes="AdamW, cosine decay over as many tokens as are trained on",
         ),
     ]  # fmt: skip
 
@@ -315,15 +310,14 @@ def ddp_fit_of(fit: LossFit) -> LossFit:
 
 def fit_named(name: str | None, method: str) -> LossFit:
     """Return a published fit of losses by its name, or the first that covers a method."""
+    fits = {fit.name: fit for fit in fits_of(method)}
+    if name is None and not fits:
+        covered_methods: set[str] = set().union(*(fit.methods for fit in loss_fits().values()))
+        expected = f"a method that a published fit covers: {one_of(sorted(covered_methods), method)}"
+        raise SpecError("method", method, expected)
     if name is None:
-        fits = fits_of(method)
-        if not fits:
-            covered_methods: set[str] = set().union(*(fit.methods for fit in loss_fits().values()))
-            expected = f"a method that a published fit covers: {one_of(sorted(covered_methods), method)}"
-            raise SpecError("method", method, expected)
-        return fits[0]
+        return next(iter(fits.values()))
     require_one_of("fit", name, loss_fits())
-    fit = loss_fits()[name]
-    if method not in fit.methods:
-        raise SpecError("fit", name, f"{one_of([other.name for other in fits_of(method)], name)}, of {method!r}")
-    return fit
+    if name not in fits:
+        raise SpecError("fit", name, f"{one_of(fits, name)}, of {method!r}")
+    return fits[name]

@@ -22,7 +22,7 @@ from syncline.costmodel.collectives.cost import Rule, collective_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.prices import link_prices
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call, Ranks, Spans, groups_like
 from syncline.errors import SpecError
 
@@ -70,12 +70,10 @@ class Exchange:
     def __post_init__(self) -> None:
         """Raise ``SpecError`` for fields of the wrong type, out of range, or in contradiction."""
         self.call(0).check("exchange")  # the fields that a call has, too
-        if self.period != int(self.period) or self.period < 1:
-            raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
-        if self.offset != int(self.offset):
-            raise SpecError("exchange.offset", self.offset, "a whole number of steps")
-        if self.start != int(self.start) or self.start < 0:
-            raise SpecError("exchange.start", self.start, "a step, at least 0")
+        is_period = self.period == int(self.period) and self.period >= 1
+        require(is_period, "exchange.period", self.period, "a whole number of steps, at least 1")
+        require(self.offset == int(self.offset), "exchange.offset", self.offset, "a whole number of steps")
+        require(self.start == int(self.start) and self.start >= 0, "exchange.start", self.start, "a step, at least 0")
         if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
 
@@ -141,9 +139,9 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
     Args:
         exchanges: the exchanges that are due.
         step: the step, from 0.
-        group: ranks that take part; None means all workers. An exchange with a ``first_group`` gives a call for each
-            group that divides ``group``. If ``group`` is None it gives only the call of the first group, because a
-            worker makes one of these calls.
+        group: ranks that take part; None means all workers. An exchange with a ``first_group`` has a call for each of
+            the groups into which ``group`` is divided. If ``group`` is None, only the call of the first group counts,
+            because a worker makes one of these calls.
     """
     call_by_key: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
@@ -175,7 +173,7 @@ def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = Non
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
     """Return all calls of a training in the order of steps, among the ranks of a group (None: all workers)."""
-    _check_steps(steps)
+    require(steps >= 0, "steps", steps, "at least 0")
     calls: list[Call] = []
     for step in due_steps(exchanges, begin=0, end=steps):
         calls += calls_at(exchanges, step, group)
@@ -223,12 +221,9 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
         For each phase its first step, the step after its last, and the number of steps after which its calls repeat:
         the least common multiple of the periods of the exchanges, at most the whole phase.
     """
-    _check_steps(steps)
-    boundaries = {0, steps}
-    for exchange in exchanges:
-        for step in (exchange.start, exchange.stop):
-            if step is not None and step < steps:
-                boundaries.add(step)
+    require(steps >= 0, "steps", steps, "at least 0")
+    starts_and_stops = [step for exchange in exchanges for step in (exchange.start, exchange.stop)]
+    boundaries = {0, steps, *(step for step in starts_and_stops if step is not None and step < steps)}
     phases = []
     for begin, end in itertools.pairwise(sorted(boundaries)):
         periods = [
@@ -313,7 +308,7 @@ def call_s(
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
     """Return the mean payload bytes per worker and step over T steps; 0 if T is 0."""
-    _check_steps(steps)
+    require(steps >= 0, "steps", steps, "at least 0")
     total_bytes = sum(exchange.payload_bytes * exchange.num_runs(steps) for exchange in exchanges)
     return total_bytes / max(steps, 1)
 
@@ -366,12 +361,6 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
     """
     half_life_steps = round(float(half_life(beta))) if beta > 0 else 1
     return max(min_period, half_life_steps)
-
-
-def _check_steps(steps: int) -> None:
-    """Raise ``SpecError`` for a negative number of steps."""
-    if steps < 0:
-        raise SpecError("steps", steps, "at least 0")
 
 
 def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from syncline.costmodel.collectives.table import hivemind_on
 from syncline.costmodel.network.paths import Network, Topology
+from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, Spans
-from syncline.errors import SpecError, require_one_of
+from syncline.errors import require_one_of
 
 Overlap = Literal["none", "ddp", "async"]
 """``none``: a worker computes, then communicates; ``ddp``: gradients travel in buckets during the backward pass;
@@ -82,8 +83,7 @@ def gradient_buckets(
     >>> [(f"{b.share:.2f}", f"{b.ready:.2f}") for b in gradient_buckets([6, 1, 2, 1], 12.0)]
     [('0.30', '0.53'), ('0.70', '1.00')]
     """
-    if not bucket_bytes > 0:
-        raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
+    require(bucket_bytes > 0, "bucket_size", bucket_bytes, "a positive number of bytes")
     return _gradient_buckets(tuple(elements), bucket_bytes, element_bytes)
 
 

@@ -33,10 +33,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Literal, get_args
 
-from syncline.costmodel.numerics.arrays import IntOrArray
+from syncline.costmodel.numerics.arrays import IntOrArray, require
 from syncline.costmodel.traffic.exchanges import Exchange
 from syncline.costmodel.traffic.overlap import FORWARD_SHARE, Bucket
-from syncline.errors import SpecError, require_one_of
+from syncline.errors import require_one_of
 
 Sharding = Literal["none", "optimizer", "gradients", "full"]
 
@@ -78,8 +78,7 @@ def sharded_exchanges(
      ('reduce_scatter', 4.0, 0.67, 1.0), ('reduce_scatter', 4.0, 1.0, 1.0)]
     """
     require_one_of("sharding", sharding, SHARDINGS[1:])
-    if micro_batches < 1:
-        raise SpecError("micro_batches", micro_batches, "at least 1")
+    require(micro_batches >= 1, "micro_batches", micro_batches, "at least 1")
     exchanges: list[Exchange] = []
 
     def send(collective: str, label: str, nbytes: Any, ready: float, needed: float) -> None:
@@ -149,12 +148,9 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     for tensor_elements in sorted(elements, reverse=True):
         worker_elements, worker = loads[0]
         heapq.heapreplace(loads, (worker_elements + tensor_elements, worker))
-    broadcasts = []
-    for worker_elements, _ in sorted(loads, key=itemgetter(1)):
-        if worker_elements:
-            nbytes = bytes_per_number * worker_elements
-            broadcasts.append(Exchange(nbytes, label="parameters", collective="broadcast", shares_call=False))
-    return broadcasts
+    sent = Exchange(0.0, label="parameters", collective="broadcast", shares_call=False)
+    counts = [worker_elements for worker_elements, _ in sorted(loads, key=itemgetter(1)) if worker_elements]
+    return [replace(sent, payload_bytes=bytes_per_number * count) for count in counts]
 
 
 @lru_cache(maxsize=1024)

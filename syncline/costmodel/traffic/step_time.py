@@ -34,7 +34,6 @@ from syncline.costmodel.traffic.exchanges import (
     phase_cycles,
 )
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, WayPoint, is_awaited_in_step, split_call, way_points
-from syncline.errors import SpecError
 
 
 class PricedCall(NamedTuple):
@@ -113,7 +112,7 @@ class Worker:
         """
         begin_s = self.now_s
         encoding_s = waiting_s = 0.0 * begin_s  # seconds so far in this step: zeros of the clock's shape
-        end_of_needed_s: FloatOrArray = begin_s  # end of the collectives that must end before the next step
+        needed_end_s: FloatOrArray = begin_s  # end of the last collective that the next step needs
         call_ends_s: dict[int, FloatOrArray] = {}
         for fraction, is_wait, index in points:
             priced_call = priced_calls[index]
@@ -127,11 +126,11 @@ class Worker:
             self._start(priced_call, begin_s + fraction * self.compute_s + encoding_s + waiting_s, step)
             call_ends_s[index] = self.free_s
             if not priced_call.call.wait_steps and not is_awaited_in_step(priced_call.call):
-                end_of_needed_s = self.free_s
+                needed_end_s = self.free_s
         self.now_s = begin_s + self.compute_s + encoding_s + waiting_s + self.trigger_s
-        self._wait(end_of_needed_s)
+        self._wait(needed_end_s)
 
-        # Collectives that are ready only at the end of the computing follow one another.
+        # The worker encodes and starts the collectives that are ready only after the computing, one after another.
         for priced_call in priced_calls:
             if priced_call.call.ready >= 1:
                 self.now_s = self.now_s + priced_call.encode_s
@@ -356,8 +355,7 @@ def mean_step(
         trigger_s: seconds of each step in which the worker decides whether to send.
         optimizer_s: seconds of the update in each step, after all waits of the step.
     """
-    if steps < 1:
-        raise SpecError("steps", steps, "at least 1")
+    require(steps >= 1, "steps", steps, "at least 1")
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
@@ -375,15 +373,8 @@ def mean_step(
             parts.append(PricedCall(part, cost_s, encode_s, after_idling=slow_start))
         return parts
 
-    return priced_step(
-        compute_s,
-        exchanges,
-        patterns=calls_by_step(exchanges, steps),
-        steps=steps,
-        price=price,
-        trigger_s=trigger_s,
-        optimizer_s=optimizer_s,
-    )
+    patterns = calls_by_step(exchanges, steps)
+    return priced_step(compute_s, exchanges, patterns, steps, price, trigger_s, optimizer_s)
 
 
 def priced_step(
