@@ -106,8 +106,10 @@ NOISE = 2e-3
 ITERATIONS = 60
 """Number of iterations of reweighted least squares."""
 
-UNIT_S, UNIT_BYTE_S = 1e-4, 1e-10
-"""Units of the unknowns, in which all are about 1: seconds per message or call, and seconds per byte."""
+TYPICAL_S, TYPICAL_BYTE_S = 1e-4, 1e-10
+"""Typical costs of software: seconds per message or call, and seconds per byte.
+
+`fit_costs` takes them as units of its unknowns, `fit_link` as initial values."""
 
 
 def gloo_errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
@@ -128,7 +130,7 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
     kinds = sorted({call.kind for call in calls})
     measured_s = np.array([call.seconds for call in calls])
     columns = cost_columns(calls, workers, kinds)
-    units = np.array([UNIT_S] * (1 + len(workers)) + [UNIT_BYTE_S] * len(kinds))
+    units = np.array([TYPICAL_S] * (1 + len(workers)) + [TYPICAL_BYTE_S] * len(kinds))
     unknowns = np.zeros(len(units))  # seconds per message, then the costs of `cost_columns`
     step_s = 1e-6  # step of a finite difference
     for _ in range(ITERATIONS):
@@ -156,7 +158,7 @@ def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall])
     links_s = _gloo_calls_s(calls, GlooCosts(costs.message_s))
     workers = sorted({call.workers for call in calls})
     columns = cost_columns(calls, workers, [kind])
-    units = np.array([UNIT_S] * len(workers) + [UNIT_BYTE_S])
+    units = np.array([TYPICAL_S] * len(workers) + [TYPICAL_BYTE_S])
     start_call_s = [float(costs.seconds_per_call(kind, count)) for count in workers]
     unknowns = np.array([*start_call_s, costs.seconds_per_byte(kind)])
     for _ in range(ITERATIONS):
@@ -195,9 +197,6 @@ def _gloo_calls_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
 
 WIRE_ONLY = (SEND, "broadcast")
 """Calls whose only cost per byte is the wire."""
-
-START_CALL_S, START_BYTE_S = 1e-4, 1e-10
-"""Initial values of software costs in the fit: seconds per call and per byte."""
 
 NEGLIGIBLE = 1e-3
 """Fraction of every measurement's time below which a fitted cost is set to 0."""
@@ -256,7 +255,7 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     workers = sorted({call.workers for call in calls if call.kind != SEND and library == "gloo"})
     kinds = sorted({call.kind for call in calls if call.kind not in WIRE_ONLY and library == "gloo"})
     columns = cost_columns(calls, workers, kinds)
-    cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
+    cost_starts = [TYPICAL_S] * len(workers) + [TYPICAL_BYTE_S] * len(kinds)
     starts = [[*start, *cost_starts] for start in _link_starts(calls)]
     measured_s = np.array([call.seconds for call in calls])
     fit = relative_fit(_prediction_of(calls, columns, library), measured_s, starts, scale=ERROR_SCALE)
