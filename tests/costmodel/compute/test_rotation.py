@@ -63,7 +63,7 @@ def test_work_of_a_small_matrix_by_hand() -> None:
 
 def test_seconds_share_out_renewals() -> None:
     """A step of 1 s; a renewal of 2 s, and of 2 s more if decompositions were as fast as products."""
-    decomposition = qr(3 / 8 * 1e3, 1e3, 1.0)
+    decomposition = qr(3 / 8 * 1e3, 1e3)
     work = UpdateWork((fp32_product(500, 500, 1e3),), (fp32_product(1e3, 500, 1e3), decomposition._replace(kernels=1)))
     assert work.seconds(MACHINE, None) == 1.0
     assert work.flops(10, 0.5) / 5e8 == pytest.approx(1 + (2 + 4 * decomposition.flops / 1e9) / 10)
