@@ -81,19 +81,18 @@ def channel_links(topology: Topology) -> list[str]:
     """
     if isinstance(topology, DerivedTopology):
         return channel_links(topology.whole)
-    count = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, SitesTopology):
         uplinks = [link_name(link) for link in topology.network.uplinks]
         return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
     if isinstance(topology, LevelTopology):
-        names = [""] * count
-        for level, level_channels in zip(topology.network.levels, topology.channels, strict=True):
-            for begin, end, is_pool in level_channels:
-                names[begin:end] = [link_name(level.link) + (", all together" if is_pool else "")] * (end - begin)
+        names: list[str] = []
+        for channels in topology.channels:
+            name = link_name(topology.network.levels[channels.level_index].link)
+            names += [f"{name}, all together" if channels.is_pool else name] * (2 * channels.count)  # up and down
         return names
     if isinstance(topology, MatrixTopology | Routed):
         return topology.channel_names()
-    return [topology.name] * count
+    return [topology.name] * len(topology.bandwidth_bytes_per_s)
 
 
 def link_name(link: Link) -> str:

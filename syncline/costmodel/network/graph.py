@@ -39,8 +39,9 @@ class Graph(CostsOfLinks):
     """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
     The overhead of a message is that of the first link, which is the sender's. The route is the one in ``routes``, else
-    the route of least latency, then of fewest links, then of the first names in order. Nodes forward at once
-    (cut-through) and are never the bottleneck. A host is on others' routes only if ``forwards`` or ``routes`` name it.
+    the route of least latency; of several, that of fewest links, and then the first by the names of its nodes. Nodes
+    forward at once (cut-through) and are never the bottleneck. A host is on others' routes only if ``forwards`` or
+    ``routes`` name it.
 
     Args:
         hosts: nodes of the workers, in the order of the ranks.
@@ -65,7 +66,7 @@ class Graph(CostsOfLinks):
         for i, host in enumerate(self.hosts):
             if host in self.hosts[:i]:
                 raise SpecError(f"network.hosts.{i}", host, "a host that is not in the graph yet")
-            if host not in nodes and len(self.hosts) > 1:
+            if host not in nodes and len(self.hosts) > 1:  # a lone host needs no edge
                 raise SpecError(f"network.hosts.{i}", host, f"the end of an edge: {one_of(nodes, host)}")
         for i, host in enumerate(self.forwards):
             if host not in self.hosts:
@@ -81,9 +82,8 @@ class Graph(CostsOfLinks):
         """Return the pairs (from, to) of nodes that an edge joins; raise ``SpecError`` for two edges between nodes."""
         joined: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
-            directions = {(edge.source, edge.target)}
-            if not edge.directed:
-                directions.add((edge.target, edge.source))
+            ends = edge.source, edge.target
+            directions = {ends} if edge.directed else {ends, ends[::-1]}
             if edge.source == edge.target:
                 raise SpecError(f"network.edges.{i}", edge.source, "an edge between two different nodes")
             if joined & directions:
@@ -97,9 +97,7 @@ class Graph(CostsOfLinks):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)
         hosts = self.hosts[:workers]
-        if workers == 1:
-            return routed
-        unreachable_by_start: dict[str, list[str]] = {}  # hosts, by the node from which routes are searched
+        unreachable_by_start: dict[str, list[str]] = {}  # unreachable hosts by `Routed.start_of`
         for source in hosts:
             start = routed.start_of(source)
             if start not in unreachable_by_start:
@@ -198,11 +196,11 @@ class Routed(NetworkTopology):
         for index, route in enumerate(routes):
             channels[index, : len(route)] = [step.channel for step in route]
             latency_s[index] = sum(float(step.link.latency_s) for step in route)
-            overhead_s[index] = float(route[0].link.overhead_s)  # switches forward without one
+            overhead_s[index] = float(route[0].link.overhead_s)  # switches forward without overhead
         return Paths(channels[pair_index], latency_s[pair_index], overhead_s[pair_index])
 
     def _route(self, sender: int, receiver: int) -> list[_Step]:
-        """Return the steps of a message's route from a worker to another, from a cache."""
+        """Return the steps of a message's route from a worker to another, from the cache if possible."""
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._routes:
             start = self.start_of(source)
@@ -221,9 +219,9 @@ class Routed(NetworkTopology):
         return (source, target) in self._routes or source == target
 
     def start_of(self, source: str) -> str:
-        """Return the node from which routes of a host are searched: the switch at its single link, or the host itself.
+        """Return the node from which the routes of a host are searched: the switch at its single link, else the host.
 
-        The hosts of a switch thus share the switch's routes.
+        So the hosts of a switch share a search.
         """
         neighbours = list(self._steps.get(source, ()))
         has_switch = len(neighbours) == 1 and neighbours[0] not in self.network.ends
@@ -252,7 +250,7 @@ def _least_latency_predecessors(
 
     Routes end at the nodes of ``ends``, which do not forward.
     """
-    best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}  # by node: latency, number of links, predecessor
+    best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}  # by node: femtoseconds, links, predecessor
     heap, finished = [(0, 0, source)], set()
     while heap:
         latency, hops, node = heapq.heappop(heap)

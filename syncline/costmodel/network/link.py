@@ -42,15 +42,15 @@ class Link:
         efficiency: fraction of the bandwidth that payload gets; headers and repeats take the rest; in (0, 1].
         upload_bytes_per_s: bandwidth at which a worker sends; None: B.
         duplex: ``full``: both directions have B at once; ``half``: both directions share B.
-        gloo: software costs of gloo on this link. With them, gloo's algorithms are the default of collectives. None:
-            textbook algorithms are the default, and gloo's algorithms cost only what the link costs.
-        nccl: pieces into which NCCL cuts tensors over sockets on this link. With them, NCCL's algorithms are the
-            default of collectives, and the policy ``nccl`` uses them. Excludes ``gloo``.
-        tcp: opening of windows after idling (`syncline.costmodel.collectives.tcp_slow_start`); the bandwidth already
-            contains the limit of open windows. None: no windows, as with RDMA and NVLink.
+        gloo: software costs of gloo on this link; then collectives use gloo's algorithms by default. None: gloo's
+            algorithms have no software costs, and are not the default.
+        nccl: pieces into which NCCL cuts tensors over sockets on this link; then collectives use NCCL's algorithms by
+            default and under the policy ``nccl``. Excludes ``gloo``.
+        tcp: TCP's windows, which open slowly after idling (`syncline.costmodel.collectives.tcp_slow_start`). B is the
+            bandwidth with open windows. None: no windows, as with RDMA and NVLink.
         fabric: kind of the link's hardware; only the policy ``nccl`` uses it.
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
-        nvlink: NCCL's constants of NVLink inside a node, whose algorithms the policies ``auto`` and ``nccl`` then use.
+        nvlink: NCCL's constants on NVLink; then the policies ``auto`` and ``nccl`` use NCCL's algorithms for NVLink.
         sharp: whether the network's switches sum tensors, as SHARP does; NCCL uses them between nodes with NVLink.
         bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 
@@ -124,10 +124,12 @@ class Link:
         The result is full-duplex: on a half-duplex link the share already counts the transfers of both directions.
         """
         transfers = 2 * flows if self.duplex == "half" else flows
-        share = 1 / transfers
-        upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
-        bandwidth = self.bandwidth_bytes_per_s * share
-        return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full", measured=None)
+        return replace(self.times_bandwidth(1 / transfers), duplex="full", measured=None)  # measured at full bandwidth
+
+    def times_bandwidth(self, factor: FloatOrArray) -> Link:
+        """Return this link with its bandwidths, both ways, multiplied by a factor."""
+        upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * factor
+        return replace(self, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor, upload_bytes_per_s=upload)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -135,14 +137,13 @@ class Link:
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
     def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
-        """Return the link with other numbers, by the names of their fields.
+        """Return the link with other numbers in some of its fields.
 
-        ``same_links`` tells whether the numbers are a selection of the link's own arrays. Then the measured times and
-        bounds still hold; else the result has none.
+        ``same_links`` tells whether the numbers are a selection of the link's own arrays. Then the times and bounds
+        that were measured on this link still hold; else the result has none.
         """
         if not numbers:
             return self
-        # Times and bounds that were measured on this link do not hold for a link with other numbers.
         changes: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
         return replace(self, **changes)
 
@@ -158,15 +159,13 @@ class Link:
             details.append(f"{100 * float(self.efficiency):.3g}% payload")
         if self.duplex == "half":
             details.append("half duplex")
-        # Software whose costs the link carries.
-        if self.gloo is not None:
-            details.append("gloo's costs")
-        if self.nccl is not None:
-            details.append("NCCL's pieces")
-        if self.tcp is not None:
-            details.append("windows that open")
-        if self.measured is not None:
-            details.append("measured all-reduces")
+        software = {
+            "gloo's costs": self.gloo,
+            "NCCL's pieces": self.nccl,
+            "windows that open": self.tcp,
+            "measured all-reduces": self.measured,
+        }
+        details += [text for text, costs in software.items() if costs is not None]
         if self.nvlink is not None:
             details.append(f"NVLink {self.nvlink.generation}")
         if self.sharp:
@@ -192,7 +191,7 @@ def stacked_links(links: Sequence[Link]) -> Link:
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:
-    """Return the star in which all workers have the same link, or one link per worker; links cannot carry hivemind."""
+    """Return the star in which all workers have the same link, or each worker a link of its own."""
     worker_links = [links] if isinstance(links, Link) else list(links)
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
@@ -221,15 +220,15 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
-    """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is."""
+    """Return the topology of workers on a network, or on a link for each worker; return a topology unchanged."""
     if isinstance(network, Sequence):
         return star(network, workers)
     worker_topology: Topology
-    if not hasattr(network, "among"):  # it is a topology already
+    if not hasattr(network, "among"):  # only networks have this method: it is a topology already
         worker_topology = network
     elif is_hashed_by_value(network):
         worker_topology = _cached_topology(network, workers)  # type: ignore[arg-type]
-    else:  # a network that is hashed by its identity could change
+    else:  # the cache would not notice a change of a network that is hashed by its identity
         worker_topology = network.among(workers)
     if worker_topology.workers != workers:
         raise SpecError("workers", workers, f"{worker_topology.workers}, as the topology has")
@@ -281,8 +280,8 @@ class MemberTopology(DerivedTopology):
 
     @property
     def measured(self) -> NodeTimes | None:
-        """Return the measured times of the innermost link if all members share one innermost unit, else None."""
-        if not hasattr(self.whole, "innermost"):  # no levels
+        """Return the times measured inside a node if all members are in one node (innermost unit), else None."""
+        if not hasattr(self.whole, "innermost"):  # a topology without levels
             return None
         unit_workers, link = self.whole.innermost
         is_one_unit = len(np.unique(self.members // unit_workers)) == 1
@@ -316,7 +315,7 @@ class MessageTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s[self.channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths of messages, over this topology's numbers of the channels."""
+        """Return the paths of messages, with the channels numbered by their positions in ``channels``."""
         paths = self.whole.paths(senders, receivers)
         is_channel = paths.channels >= 0  # -1 is the padding of shorter paths
         return paths._replace(channels=np.where(is_channel, np.searchsorted(self.channels, paths.channels), -1))

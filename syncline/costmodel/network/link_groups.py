@@ -19,7 +19,7 @@ class LinkGroup(NamedTuple):
 
     Attributes:
         name: display name.
-        link: representative of the group: its narrowest link, then that of the longest latency.
+        link: the narrowest link of the group; of equally narrow links, that of the longest latency.
         links: all links of the group.
     """
 
@@ -29,7 +29,7 @@ class LinkGroup(NamedTuple):
 
 
 def link_groups(network: Network) -> list[LinkGroup]:
-    """Return the groups of a network's links, in a matrix the lines between places last.
+    """Return the groups of a network's links; in a matrix, the lines between places are the last group.
 
     >>> from syncline.costmodel import NETWORKS
     >>> [group.name for group in link_groups(NETWORKS["two-sites"].network)]
@@ -45,7 +45,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
     candidates: dict[str, Iterable[Link | None]] = {
         INSIDE: lines_inside,
         "cards of hosts": [network.card],
-        "uplinks of places": network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,),
+        "uplinks of places": network.uplink_by_place,
         BETWEEN: lines_between,
     }
     groups = []
@@ -59,7 +59,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
 
 def outermost_links(network: Network) -> LinkGroup:
     """Return the links of a network's outermost level, or the lines between the places of a matrix."""
-    if isinstance(network, MultiLevel):
+    if isinstance(network, MultiLevel):  # whose levels may have equal links, which `link_groups` lists once
         link = network.levels[-1].link
         return LinkGroup(link.name, link, frozenset({link}))
-    return link_groups(network)[-1]  # the outer link, or the lines between places
+    return link_groups(network)[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,12 +86,11 @@ class Matrix(CostsOfLinks):
                     raise SpecError(path, None, "a line: {bandwidth, latency}")
                 if line is not None and line.duplex == "half":
                     raise SpecError(path, "half", "a line for each direction")
-        uplinks = self.uplinks if isinstance(self.uplinks, tuple) else (self.uplinks,) * count
-        if len(uplinks) != count:
+        uplinks = self.uplink_by_place
+        if self.uplinks is not None and len(uplinks) != count:
             raise SpecError("network.uplinks", len(uplinks), f"one link, or one for each of the {count} places")
-        for uplink in uplinks:
-            if uplink is not None and uplink.duplex == "half":
-                raise SpecError("network.uplinks", "half", "full-duplex uplinks")
+        if any(uplink.duplex == "half" for uplink in uplinks):
+            raise SpecError("network.uplinks", "half", "full-duplex uplinks")
 
     def __hash__(self) -> int:
         return self._hash
@@ -105,16 +105,19 @@ class Matrix(CostsOfLinks):
         """Return the number of workers in all places."""
         return len(self.ranks)
 
+    @property
+    def uplink_by_place(self) -> tuple[Link, ...]:
+        """Return the uplink of each place, or an empty tuple if places have no uplinks."""
+        if self.uplinks is None:
+            return ()
+        return self.uplinks if isinstance(self.uplinks, tuple) else (self.uplinks,) * len(self.places)
+
     def sizes(self, workers: int) -> tuple[int, ...]:
         """Return the number of workers in each place if the first ``workers`` ranks train."""
         return tuple(np.bincount(self.ranks[:workers], minlength=len(self.places)).tolist())
 
     def among(self, workers: int) -> MatrixTopology:
-        """Return the topology of the first workers of the places.
-
-        Raises:
-            SpecError: more workers than the places have, or more than `MOST_WORKERS` with a rate per connection.
-        """
+        """Return the topology of the first ``workers`` ranks, or raise ``SpecError`` if the network has too few."""
         if workers > self.workers:
             raise SpecError("workers", workers, f"at most {self.workers}, the workers of all places")
         if workers > MOST_WORKERS and (self.per == "connection" or self.hivemind):
@@ -132,8 +135,8 @@ class Matrix(CostsOfLinks):
 class MatrixTopology(ByValue, NetworkTopology):
     """The topology of workers in places: the channels of all lines, and the path of each message.
 
-    The channels are, in this order: the lines, as many as the owners of rates have (see `_rates`); the workers' cards
-    up, then down; the places' uplinks up, then down; a connection from each worker to each, if software limits them.
+    The channels are, in this order: the lines, a channel for each owner of a rate (see `_rates`); the workers' cards
+    up, then down; the places' uplinks up, then down; and, if hivemind limits connections, one between each two workers.
 
     Args:
         network: the places.
@@ -155,9 +158,9 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     @cached_property
     def _line_properties(self) -> tuple[Floats, Floats, Floats]:
-        """Return latency, bytes per second and overhead of each line, each ``(S, S)``; 0, 1 and 0 where no line is.
+        """Return latency, bytes per second and overhead of each line, each ``(S, S)``.
 
-        No message takes these places, but rates of 0 would divide by 0.
+        Where no line is they are 0, 1 and 0: no message goes there, and a rate of 0 would divide by 0.
         """
         shape = (len(self.network.places),) * 2
         latency_s, rate, overhead_s = np.zeros(shape), np.ones(shape), np.zeros(shape)
@@ -169,9 +172,10 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     @cached_property
     def _line_classes(self) -> Ints:
-        """Return the class of each line, ``(S, S)``: lines from a place with equal latency and rate have equal classes.
+        """Return the number of each line's class, ``(S, S)``: a place's lines of equal latency and rate are one class.
 
-        With a rate per ``place`` the line inside a place is in a class of its own, as it shares no place's rate.
+        With a rate per ``host`` or ``place``, the lines of a class share the rate. With a rate per ``place``, the line
+        inside the place shares no other line's rate, so that it is a class of its own.
         """
         latency_s, rate, _ = self._line_properties
         classes = np.zeros(rate.shape, dtype=np.int64)
@@ -199,11 +203,11 @@ class MatrixTopology(ByValue, NetworkTopology):
         | `inside`      | for ``pair`` and ``place``: a line inside the place from each worker, then to each    |
         | `cards`       | up from each worker, then down to each                                                |
         | `uplinks`     | up from each place, then down to each                                                 |
-        | `connections` | P^2, by sender and receiver, if software limits connections                           |
+        | `connections` | P^2, by sender and receiver, if hivemind limits connections                           |
         """
         _, rate, _ = self._line_properties
         network, place, per, hivemind = self.network, self.place_by_worker, self.network.per, self.network.hivemind
-        class_rates = np.ones((len(rate), self._num_classes))  # by place and class of its lines
+        class_rates = np.ones((len(rate), self._num_classes))  # by place and class; 1: the place has fewer classes
         np.put_along_axis(class_rates, self._line_classes, rate, axis=1)
         rates: dict[str, Floats] = {}
         if per == "connection":
@@ -218,8 +222,8 @@ class MatrixTopology(ByValue, NetworkTopology):
         if network.card is not None:
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
-        if self._uplinks:
-            up_and_down = [(link.up_bytes_per_s, link.down_bytes_per_s) for link in self._uplinks]
+        if network.uplink_by_place:
+            up_and_down = [(link.up_bytes_per_s, link.down_bytes_per_s) for link in network.uplink_by_place]
             rates["uplinks"] = np.array(up_and_down, dtype=np.float64).T.ravel()
         if hivemind is not None and per != "connection":
             rates["connections"] = np.full(self.workers**2, hivemind.connection_bytes_per_s)
@@ -228,19 +232,8 @@ class MatrixTopology(ByValue, NetworkTopology):
     @cached_property
     def _first_channels(self) -> dict[str, int]:
         """Return the number of the first channel of each kind of channel, by the kind's name."""
-        first_channels, num_channels = {}, 0
-        for kind, rates in self._rates.items():
-            first_channels[kind] = num_channels
-            num_channels += len(rates)
-        return first_channels
-
-    @property
-    def _uplinks(self) -> tuple[Link, ...]:
-        """Return the uplink that the workers of each place share, or an empty tuple if places have no uplinks."""
-        uplinks = self.network.uplinks
-        if uplinks is None:
-            return ()
-        return (uplinks,) * len(self.network.places) if isinstance(uplinks, Link) else uplinks
+        numbers = [len(rates) for rates in self._rates.values()]
+        return dict(zip(self._rates, itertools.accumulate(numbers, initial=0), strict=False))
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
@@ -280,8 +273,8 @@ class MatrixTopology(ByValue, NetworkTopology):
         if card is not None:  # both cards delay a message; only the sender's overhead keeps the sender busy
             latency_s = latency_s + 2 * np.float64(card.latency_s)
             overhead_s = overhead_s + np.float64(card.overhead_s)
-        if self._uplinks:
-            uplink_s = np.array([link.latency_s for link in self._uplinks], dtype=np.float64)
+        if self.network.uplink_by_place:
+            uplink_s = np.array([link.latency_s for link in self.network.uplink_by_place], dtype=np.float64)
             latency_s = latency_s + np.where(source != target, uplink_s[source] + uplink_s[target], 0.0)
         return Paths(np.stack(list(self._channels(senders, receivers)), axis=1), latency_s, overhead_s)
 

@@ -57,15 +57,8 @@ class Level:
 
     def pool(self, rails: int) -> Link:
         """Return a link with the bandwidth that a number of rails of a unit carry together."""
-        oversubscription = 1.0 if self.oversubscription is None else self.oversubscription
-        factor = rails / oversubscription
-        upload = self.link.upload_bytes_per_s
-        return replace(
-            self.link,
-            measured=None,  # times of a single rail
-            bandwidth_bytes_per_s=factor * self.link.bandwidth_bytes_per_s,
-            upload_bytes_per_s=None if upload is None else factor * upload,
-        )
+        pool = self.link.times_bandwidth(rails / (self.oversubscription or 1.0))
+        return replace(pool, measured=None)  # the measured times are those of a single rail
 
     def describe(self) -> str:
         """Return a short description for users: ``2 racks by ib-ndr (8 rails, 2:1)``."""
@@ -86,10 +79,10 @@ class LevelShape(NamedTuple):
     Attributes:
         sizes: number of units of the level below in a unit of each level, from the inside out; their product is P.
         unit_workers: number of workers in a unit of each level.
-        rails: number of rails (links) by which a unit below joins each level. If the level below has a switch for each
-            rail (``cross_rail: spine``), it is the number of rails of one such switch.
-        rail_sharers: number of workers that share these rails, for each level; 1 for the innermost.
-        first_levels: for each level, the level whose link a message across it takes first.
+        rails: number of rails (links) of each owner in each level. An owner is a unit of the level below; or a switch
+            in this unit, if the unit has a switch for each of its own rails (``cross_rail: spine``).
+        rail_sharers: number of workers of an owner, which share its rails, for each level; 1 for the innermost.
+        first_levels: for each level, the level whose link a message takes first if it crosses this level.
     """
 
     sizes: tuple[int, ...]
@@ -146,9 +139,9 @@ class MultiLevel(CostsOfLinks):
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription instead"
             raise SpecError(f"{path}.rails", None, expected)
         if level.cross_rail and level_index != 1:
-            raise SpecError(
-                f"{path}.cross_rail", level.cross_rail, "none except in the second level, as nodes have rails"
-            )
+            expected = "none except in the second level, as nodes have rails"
+            raise SpecError(f"{path}.cross_rail", level.cross_rail, expected)
+        # Messages to other rails need a spine above that this level's links lead to, or links inside the nodes.
         if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.shares_lower_links(2)):
             raise SpecError(f"{path}.cross_rail", "spine", "a level above that is passed through this one, or 'inside'")
         if level.cross_rail == "inside" and self.shares_lower_links(level_index):
@@ -166,10 +159,10 @@ class MultiLevel(CostsOfLinks):
         """Return the number of units of the level below in a unit of each level, from the inside out.
 
         Raises:
-            SpecError: workers that do not fill units, or more than the levels can hold.
+            SpecError: the workers leave a unit partly filled, or are more than the levels can hold.
         """
         largest_sizes = [level.units for level in self.levels]  # None: the open level
-        if None in largest_sizes[:-1]:  # an open level inside others: all others are full
+        if None in largest_sizes[:-1]:  # if a level inside others is open, the workers fill all others
             fixed_product = math.prod(size for size in largest_sizes if size is not None)
             if workers % fixed_product:
                 expected = f"a multiple of {fixed_product}, the units around the level that is open"
@@ -193,41 +186,38 @@ class MultiLevel(CostsOfLinks):
 
     @property
     def inner_workers(self) -> int:
-        """Return the workers of a unit of the second outermost level if only the outermost level is open; else 0."""
+        """Return the number of workers inside each unit that the outermost level joins; 0 unless this level is open."""
         *inner_levels, outermost = self.levels
         if outermost.units is not None:
             return 0
-        return math.prod(level.units or 0 for level in inner_levels)  # an open level gives 0
+        return math.prod(level.units or 0 for level in inner_levels)  # no other level is open
 
     def shape(self, workers: int) -> LevelShape:
         """Return the sizes and rails of each level of the network among a number of workers.
 
         Raises:
             SpecError: `sizes` refuses the number of workers; or messages cross a level that has more rails than a unit
-                below has workers, or a number of rails that does not divide these workers.
+                below has workers, or, with ``cross_rail``, a number of rails that does not divide these workers.
         """
         sizes = self.sizes(workers)
         unit_workers = tuple(math.prod(sizes[: number + 1]) for number in range(len(sizes)))
         rails, rail_sharers, first_levels = [1], [1], [0]
         for number, level in enumerate(self.levels[1:], start=1):
-            # The unit below has one switch, or one for each of its rails.
-            switches_below = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1
-            switch_workers = unit_workers[number - 1] // switches_below
-            if level.rails:
-                num_rails = level.rails
-            elif self.shares_lower_links(number):  # a rail for each link of the level below
-                num_rails = min(rails[-1] * sizes[number - 1] // switches_below, switch_workers)
-            else:
-                num_rails = switch_workers
+            # The owners of this level's rails: the unit below, or its switches, one for each of its own rails.
+            num_owners = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1
+            sharers = unit_workers[number - 1] // num_owners
+            num_rails = level.rails or sharers
+            if not level.rails and self.shares_lower_links(number):  # a rail for each link of the level below
+                num_rails = min(rails[-1] * sizes[number - 1] // num_owners, sharers)
             if max(sizes[number:]) > 1:  # messages cross the level
-                if num_rails > switch_workers:
-                    expected = f"at most {switch_workers}, the workers of a unit below"
+                if num_rails > sharers:
+                    expected = f"at most {sharers}, the workers of a unit below"
                     raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
-                if level.cross_rail and switch_workers % num_rails:
-                    expected = f"a number that divides the {switch_workers} workers of a unit below"
+                if level.cross_rail and sharers % num_rails:
+                    expected = f"a number that divides the {sharers} workers of a unit below"
                     raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
-            rails.append(min(num_rails, switch_workers))  # unused levels may have more rails than workers
-            rail_sharers.append(switch_workers)
+            rails.append(min(num_rails, sharers))  # a level that no message crosses may have more rails than workers
+            rail_sharers.append(sharers)
             first_levels.append(first_levels[-1] if self.shares_lower_links(number) else number)
         return LevelShape(sizes, unit_workers, tuple(rails), tuple(rail_sharers), tuple(first_levels))
 
@@ -240,7 +230,7 @@ class MultiLevel(CostsOfLinks):
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
-        shares = []  # a message's part of every link and pool of rails that it passes
+        shares = []  # the message's share of each link, and of each pool of rails, that it passes
         latency_s = overhead_s = 0.0
         for index in range(shape.first_levels[level_index], level_index + 1):
             level, rails = self.levels[index], shape.rails[index]
@@ -262,12 +252,12 @@ class MultiLevel(CostsOfLinks):
     def shares_evenly(self, level_index: int, workers: int) -> bool:
         """Return whether one effective link describes all messages across a level if every worker sends.
 
-        This holds if all messages get equal bandwidth, or if each message shares only one rail.
+        This holds if equally many workers share each rail, or if a message shares nothing but a single rail.
         """
         shape = self.shape(workers)
         passed_levels = range(shape.first_levels[level_index], level_index + 1)
         if len(passed_levels) == 1 and not self.levels[level_index].is_pooled:
-            return True  # a message shares only one rail
+            return True  # the most shared rail, which `crossing` takes, decides the time
         return all(shape.rail_sharers[index] % shape.rails[index] == 0 for index in passed_levels)
 
     def is_half_duplex(self, level_index: int, workers: int) -> bool:
@@ -286,10 +276,20 @@ class MultiLevel(CostsOfLinks):
 
 
 class LevelChannels(NamedTuple):
-    """The channels of a level from ``begin`` to before ``end``; in a pool all rails of a unit share one channel."""
+    """The channels of a level's rails, or of its pools, with consecutive numbers.
 
+    Attributes:
+        level_index: index of the level.
+        link: link whose two rates the channels have.
+        begin: number of the first channel.
+        count: number of channels up; as many channels down follow them.
+        is_pool: whether each channel is a pool of all rails of an owner (see `LevelShape.rails`), not a single rail.
+    """
+
+    level_index: int
+    link: Link
     begin: int
-    end: int
+    count: int
     is_pool: bool
 
 
@@ -297,9 +297,9 @@ class LevelChannels(NamedTuple):
 class LevelTopology(ByValue, NetworkTopology):
     """The topology of workers on a network of levels: its channels, and the path of each message.
 
-    The channels are, level by level from the inside out, the rails of every unit up, then down; the rails of the
-    innermost level are the workers' own links. Then follow the pools of each oversubscribed level: a channel up and a
-    channel down for all rails of a unit together. Of a half-duplex link both directions are the channel up.
+    The first channels are the rails, level by level from the inside out: all rails of a level up, then down; the
+    innermost rails are the workers' own links. The pools of the oversubscribed levels follow: a channel up for each
+    unit, which all its rails share, then the channels down. A half-duplex link uses its channel up both ways.
 
     Args:
         network: the levels.
@@ -320,41 +320,31 @@ class LevelTopology(ByValue, NetworkTopology):
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second of each channel, in the order of the class's docstring."""
         rates: list[NDArray[np.float64]] = []
-
-        def add(link: Link, count: int) -> None:
-            """Add the channels of ``count`` equal links, up and then down."""
+        for _, link, _, count, _ in self.channels:
             for rate in (link.up_bytes_per_s, link.down_bytes_per_s):
                 rates.append(np.full(count, rate, dtype=np.float64))
-
-        for index, level in enumerate(self.network.levels):
-            add(level.link, count=self._num_rail_owners(index) * self.shape.rails[index])
-        for index, level in enumerate(self.network.levels):
-            if level.is_pooled:
-                add(level.pool(self.shape.rails[index]), count=self._num_rail_owners(index))
         return np.concatenate(rates)
 
     def _num_rail_owners(self, level_index: int) -> int:
-        """Return the number of owners of rails of a level: units below, or their switches, see `LevelShape.rails`."""
+        """Return the number of owners of rails in a level, see `LevelShape.rails`."""
         return self.workers // self.shape.rail_sharers[level_index]
 
     @cached_property
-    def channels(self) -> list[list[LevelChannels]]:
-        """Return the channels of each level: those of the rails, then those of the pools if there are any."""
-        channels_by_level = []
+    def channels(self) -> list[LevelChannels]:
+        """Return all channels: the rails of each level, then the pools of the levels that have any."""
+        all_channels: list[LevelChannels] = []
         begin = 0
-        for index, rails in enumerate(self.shape.rails):
-            end = begin + 2 * rails * self._num_rail_owners(index)  # up and down
-            channels_by_level.append([LevelChannels(begin, end, is_pool=False)])
-            begin = end
-        for index, level in enumerate(self.network.levels):
-            if level.is_pooled:
-                end = begin + 2 * self._num_rail_owners(index)
-                channels_by_level[index].append(LevelChannels(begin, end, is_pool=True))
-                begin = end
-        return channels_by_level
+        for is_pool in (False, True):
+            for index, level in enumerate(self.network.levels):
+                if level.is_pooled or not is_pool:
+                    rails, owners = self.shape.rails[index], self._num_rail_owners(index)
+                    link, count = (level.pool(rails), owners) if is_pool else (level.link, owners * rails)
+                    all_channels.append(LevelChannels(index, link, begin, count, is_pool))
+                    begin += 2 * count
+        return all_channels
 
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
-        """Return the unit (or switch) that has each worker's rail in a level, and the worker's index there."""
+        """Return the number of the owner of each worker's rail in a level, and the worker's index in the owner."""
         shape = self.shape
         if level_index == 0:
             return workers, np.zeros_like(workers)
@@ -381,9 +371,8 @@ class LevelTopology(ByValue, NetworkTopology):
         if down and self.network.levels[level_index].link.duplex != "half":
             owner = owner + self._num_rail_owners(level_index)
         rail = owner * rails + rank_at_owner * rails // self.shape.rail_sharers[level_index]
-        rail_channels, *pool_channels = self.channels[level_index]
-        channels: list[Ints] = [rail_channels.begin + rail]
-        return channels + [pools.begin + owner for pools in pool_channels]
+        in_level = [channels for channels in self.channels if channels.level_index == level_index]
+        return [channels.begin + (owner if channels.is_pool else rail) for channels in in_level]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths of messages: up to the lowest level whose unit holds both ends, and down again.
@@ -393,19 +382,19 @@ class LevelTopology(ByValue, NetworkTopology):
         """
         senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
         levels, shape = self.network.levels, self.shape
-        top_level = np.zeros(senders.shape, dtype=np.int64)  # the lowest level with both ends in a unit
+        top_level = np.zeros(senders.shape, dtype=np.int64)  # the lowest level of which one unit holds both ends
         for unit_workers in shape.unit_workers[:-1]:
-            # Each level whose units do not hold both ends adds one.
+            # The top level is above each level whose units do not hold both ends.
             top_level += senders // unit_workers != receivers // unit_workers
 
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
         leaving_workers, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
-        columns: list[Ints] = []  # one entry for each message; -1 is no channel
+        columns: list[Ints] = []  # the channels on the way: arrays with an entry for each message, -1 for no channel
         if cross_rail:
             changes_rail = (top_level >= 1) & (self._rail(senders) != self._rail(receivers))
             if cross_rail == "spine":
                 top_level = np.where(changes_rail, np.maximum(top_level, 2), top_level)
-            else:  # over the worker of the sender's node that has the receiver's number in its node
+            else:  # "inside": by the peer, the worker of the sender's node with the receiver's number in its node
                 via_peer, node_workers = changes_rail, shape.unit_workers[0]
                 peers = senders // node_workers * node_workers + receivers % node_workers
                 leaving_workers = np.where(via_peer, peers, senders)
@@ -424,8 +413,8 @@ class LevelTopology(ByValue, NetworkTopology):
                 columns.append(np.where(is_passed, channel, -1))
             for channel in self.level_channels(index, receivers, down=True):
                 down_columns.append(np.where(is_passed, channel, -1))
-        outermost_first = down_columns[::-1]  # a message comes down from the outermost level that it passes
-        return Paths(_pack_channels([*columns, *outermost_first]), latency_s, overhead_s)
+        columns += down_columns[::-1]  # a message comes down from the outermost level that it passes
+        return Paths(_pack_channels(columns), latency_s, overhead_s)
 
 
 def _pack_channels(columns: Sequence[Ints]) -> Ints:
@@ -433,7 +422,7 @@ def _pack_channels(columns: Sequence[Ints]) -> Ints:
 
     Entries of -1, which are no channels, move to the end of their row, and surplus columns are removed.
     """
-    num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # grows with the columns
+    num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # number of channels of each message so far
     packed = np.full((len(num_channels), len(columns)), -1, dtype=np.int64)
     for column in columns:
         messages = np.flatnonzero(column >= 0)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.software_costs import Calls, GlooCosts, HivemindCosts, NcclCosts
+from syncline.costmodel.network.software_costs import Calls, GlooCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
@@ -49,36 +49,23 @@ def with_links(network: T, change: Callable[[Link], Link]) -> T:
 
     Parts without a changed link stay the same objects.
     """
-    result: Any = network
     if isinstance(network, Link):
-        result = change(network)
-    elif isinstance(network, tuple) and not hasattr(network, "_fields"):  # a named tuple has no links
+        return cast("T", change(network))
+    if isinstance(network, tuple) and not hasattr(network, "_fields"):  # the costs that are named tuples have no links
         items = tuple(with_links(item, change) for item in network)
-        if any(item is not old_item for item, old_item in zip(items, network, strict=True)):
-            result = items
-    elif is_dataclass(network) and not isinstance(network, type):
-        changes = {}
-        for field in fields(network):
-            if field.init:
-                value = getattr(network, field.name)
-                new_value = with_links(value, change)
-                if new_value is not value:
-                    changes[field.name] = new_value
-        if changes:
-            result = replace(network, **changes)
-    changed_network: T = result
-    return changed_network
+        is_changed = any(item is not old_item for item, old_item in zip(items, network, strict=True))
+        return cast("T", items) if is_changed else network
+    if is_dataclass(network) and not isinstance(network, type):
+        values = {field.name: getattr(network, field.name) for field in fields(network) if field.init}
+        new_values = {name: with_links(value, change) for name, value in values.items()}
+        changes = {name: value for name, value in new_values.items() if value is not values[name]}
+        return replace(network, **changes) if changes else network
+    return network
 
 
 def scaled_link(link: Link, bandwidth_factor: float, latency_factor: float) -> Link:
     """Return the link with its bandwidths, both ways, and its latency multiplied by factors."""
-    upload = link.upload_bytes_per_s
-    return replace(
-        link,
-        latency_s=link.latency_s * latency_factor,
-        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth_factor,
-        upload_bytes_per_s=None if upload is None else upload * bandwidth_factor,
-    )
+    return replace(link.times_bandwidth(bandwidth_factor), latency_s=link.latency_s * latency_factor)
 
 
 def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: Collection[Link] | None = None) -> T:
@@ -120,11 +107,9 @@ def slow_down(network: T, factor: float) -> T:
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
     slower: Any = with_links(network, lambda link: _slower_link(link, factor))
-    hivemind: HivemindCosts | None = getattr(slower, "hivemind", None)  # only a `Matrix` has these costs
-    if hivemind is not None:
-        slower = replace(slower, hivemind=hivemind.slowed(factor))
-    slower_network: T = slower
-    return slower_network
+    if getattr(slower, "hivemind", None) is not None:  # only a `Matrix` has these costs
+        slower = replace(slower, hivemind=slower.hivemind.slowed(factor))
+    return cast("T", slower)
 
 
 def _slower_link(link: Link, factor: float) -> Link:
@@ -176,11 +161,10 @@ class CostsOfLinks:
 
     def check_costs(self) -> None:
         """Raise ``SpecError`` for links with different costs of a library, or with costs of two libraries."""
-        gloo, nccl = self.gloo, self.nccl
+        gloo, nccl = self.gloo, self.nccl  # either raises an error for different costs
         if gloo is not None and nccl is not None:
-            raise SpecError(
-                "network.nccl", nccl, "none with gloo: one library runs the collectives that name no algorithm"
-            )
+            expected = "none with gloo: one library runs the collectives that name no algorithm"
+            raise SpecError("network.nccl", nccl, expected)
 
 
 def _common_costs(library: str, costs_of_links: Iterable[T | None]) -> T | None:
@@ -192,7 +176,7 @@ def _common_costs(library: str, costs_of_links: Iterable[T | None]) -> T | None:
 
 
 class NetworkTopology:
-    """The base of a topology made from a network: it has the network's name and costs of libraries."""
+    """The base of a topology of workers on a network: it has the network's name and costs of libraries."""
 
     network: Any
 

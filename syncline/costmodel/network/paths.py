@@ -111,7 +111,7 @@ class DerivedTopology:
 class ByValue:
     """A topology that compares and hashes by the values of its fields, so that caches recognise equal topologies.
 
-    Arrays in the fields become read-only.
+    Arrays in the fields become read-only, so that the hash stays valid.
     """
 
     def __post_init__(self) -> None:
@@ -138,8 +138,8 @@ class Star(ByValue):
     """Workers with a link each to a common switch, which is never the bottleneck.
 
     A message from worker i to worker j passes i's link up and j's link down; its latency is the mean of the latencies
-    of both links. Among P workers channel i is worker i's link up, and channel P + i the same link down; of a
-    half-duplex link both directions are channel i.
+    of both links. Among P workers channel i is worker i's link up, and channel P + i the same link down. A half-duplex
+    link uses channel i both ways.
 
     Args:
         name: display name.
@@ -172,9 +172,9 @@ class Star(ByValue):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths of messages up the sender's link and down the receiver's."""
-        receiving_channels = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
+        down_channels = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
         latency_s = (self.latency_s[senders] + self.latency_s[receivers]) / 2
-        return Paths(np.stack([senders, receiving_channels], axis=1), latency_s, self.overhead_s[senders])
+        return Paths(np.stack([senders, down_channels], axis=1), latency_s, self.overhead_s[senders])
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
@@ -191,9 +191,9 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
 
 
 def longest_latency_s(topology: Topology) -> float:
-    """Return the longest latency of a star's links, or of another topology's paths from each worker to the next.
+    """Return the longest latency of a star's links, or, in another topology, of the paths of a ring of all workers.
 
-    A ring takes the paths to the next worker; those of all pairs would take too long to compute.
+    The paths between all pairs would take too long to compute.
     """
     if isinstance(topology, Star):
         return float(np.max(topology.latency_s))

@@ -41,7 +41,8 @@ class Places(NamedTuple):
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
-        server: rank of the worker with the widest narrowest line to and from others; of equals, with the least delay.
+        server: rank of the first worker of a place, whose narrowest line to or from the other places is the widest; of
+            equally wide ones, the one whose longest delay is the shortest.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -78,7 +79,7 @@ def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
 def places_on(network: Network | Topology, workers: int) -> Places:
     """Return the places of a network's workers; without places each worker is a place, in the order of the ranks."""
     worker_topology = topology(network, workers)
-    if is_hashed_by_value(worker_topology):  # others would not be found again
+    if is_hashed_by_value(worker_topology):  # the cache would not find other topologies again
         return _cached_places(worker_topology)
     return _places(worker_topology)
 
@@ -106,15 +107,15 @@ def ring_text(network: Network, workers: int) -> str:
 
 
 def _places(network: Topology) -> Places:
-    """Return the places of a topology's workers; a place has the lines of its first worker."""
+    """Return the places of a topology's workers, by the lines between the first workers of the places."""
     place_by_worker = place_of(network, network.workers)
     if place_by_worker is None or network.workers < 2:
         return places_in_order(network.workers)
     _, first_ranks = np.unique(place_by_worker, return_index=True)
     first_ranks = np.sort(first_ranks)
     rates, delays_s = _lines(network, first_ranks)
-    ranks_by_place = [np.flatnonzero(place_by_worker == place_by_worker[rank]).tolist() for rank in first_ranks]
-    in_ring_order = tuple(tuple(ranks_by_place[place]) for place in ring_order(rates, delays_s).tolist())
+    ranks_by_place = [tuple(np.flatnonzero(place_by_worker == place_by_worker[rank]).tolist()) for rank in first_ranks]
+    in_ring_order = tuple(ranks_by_place[place] for place in ring_order(rates, delays_s).tolist())
 
     is_inside = np.eye(len(rates), dtype=bool)
     narrowest_rates = np.where(is_inside, np.inf, np.minimum(rates, rates.T)).min(axis=1)
@@ -127,13 +128,13 @@ _cached_places: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  #
 
 
 def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
-    """Return the bytes per second and the delay of a message from each of S workers to each, ``(S, S)``."""
+    """Return the bytes per second and the delay of a message between each two of S workers, ``(S, S)``."""
     count = len(ranks)
     senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
     rates, delays_s = np.zeros((count, count)), np.zeros((count, count))
     if count > 1:
         paths = network.paths(ranks[senders], ranks[receivers])
-        # The infinity is for the padding of paths.
+        # Short paths end with the channel number -1, the index of the infinity.
         rates[senders, receivers] = narrowest(paths, np.append(network.bandwidth_bytes_per_s, np.inf))
         delays_s[senders, receivers] = paths.latency_s + paths.overhead_s
     return rates, delays_s
@@ -143,7 +144,7 @@ MOST_EXACT_PLACES = 12
 """Largest number of places whose order is exact; it takes some milliseconds."""
 
 SAME = 1 - 1e-9
-"""Fraction of a rate from which another rate counts as equal to it."""
+"""Smallest ratio of two rates that count as equal, so that rounding errors decide nothing."""
 
 MOST_SWAPS = 2000
 """Largest number of swaps and reversals of the heuristic."""
@@ -162,12 +163,13 @@ def ring_order(rates: Floats, delays_s: Floats) -> Ints:
     """
     places = len(rates)
     is_line = ~np.eye(places, dtype=bool)
-    if places < 3 or (np.ptp(rates[is_line]) == 0 and np.ptp(delays_s[is_line]) == 0):
+    if places < 3 or (np.ptp(rates[is_line]) == 0 and np.ptp(delays_s[is_line]) == 0):  # all rings are equal
         return np.arange(places)
     if places > MOST_EXACT_PLACES:
         widest_lines_ring, patched_ring = _widest_lines_ring(rates), _patched_ring(rates, delays_s)
         better_ring = max(widest_lines_ring, patched_ring, key=lambda ring: _quality(ring, rates, delays_s))
         return _improved_ring(better_ring, rates, delays_s)
+    # The least maximum of minus the rates is minus the widest narrowest line.
     widest_ring = _cheapest_ring(np.where(is_line, -rates, np.inf), combine=np.maximum)
     is_wide_line = is_line & (rates >= narrowest_line(widest_ring, rates) * SAME)
     return _cheapest_ring(np.where(is_wide_line, delays_s, np.inf), combine=np.add)
@@ -184,15 +186,18 @@ def _quality(order: Ints, rates: Floats, delays_s: Floats) -> tuple[float, float
 
 
 def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
-    """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum.
+    """Return the ring of least cost, by Held and Karp's recurrence over subsets of places.
 
-    Every ring begins at place 0. Among the others, place i + 1 has index i, and bit i of a subset's number.
+    Args:
+        cost: cost of the line from each of S places (row) to each (column), ``(S, S)``.
+        combine: ``np.add``: a ring costs the sum of its lines; ``np.maximum``: its most expensive line.
     """
+    # Every ring begins at place 0. The other places have the indices 0 to S - 2; bit i of a subset's number is index i.
     num_others = len(cost) - 1
     num_subsets = 1 << num_others
-    least_cost = np.full((num_subsets, num_others), np.inf)  # by subset and its last place
+    least_cost = np.full((num_subsets, num_others), np.inf)  # of a way from place 0, by its places and the last of them
     predecessor = np.zeros((num_subsets, num_others), dtype=np.int64)
-    # A subset of one place has one way: the line from place 0.
+    # To a single place there is one way: the line from place 0.
     least_cost[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
     sizes = np.array([subset.bit_count() for subset in range(num_subsets)])
     for size in range(2, num_others + 1):
@@ -217,22 +222,21 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
 
 
 def _widest_lines_ring(rates: Floats) -> Ints:
-    """Return a ring of wide lines, which adds the widest possible line again and again.
+    """Return a ring of the widest lines: try the lines from the widest on, and take each that still fits into a ring.
 
-    A line is possible if it leaves each place at most one line in and one out, and closes no smaller ring.
+    A line fits if its source has no line out, its target no line in, and it closes no ring of fewer than all places.
     """
     places = len(rates)
     successor, has_predecessor = np.full(places, -1), np.zeros(places, dtype=bool)
-    other_end = list(range(places))  # for both ends of each stretch of lines, the place at its other end
+    other_end = list(range(places))  # by place at an end of a chain of lines: the place at the chain's other end
     num_lines = 0
     for index in np.argsort(-rates, axis=None, kind="stable").tolist():
         source, target = divmod(index, places)
-        # The last line may close a ring, that of all places.
         closes_smaller_ring = other_end[source] == target and num_lines < places - 1
         if source == target or successor[source] >= 0 or has_predecessor[target] or closes_smaller_ring:
             continue
         successor[source], has_predecessor[target] = target, True
-        first, last = other_end[source], other_end[target]  # the ends of the joined stretch
+        first, last = other_end[source], other_end[target]  # the ends of the joined chain
         other_end[first], other_end[last] = last, first
         num_lines += 1
         if num_lines == places:
@@ -249,9 +253,9 @@ def _order_of(successor: Ints) -> Ints:
 
 
 def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
-    """Return the ring whose slowest line is as fast as bisection can make it, as the order of the places.
+    """Return a ring whose narrowest line is as wide as a bisection over the rates of lines finds.
 
-    For each tried rate, `_ring_over` looks for a ring of lines that are at least as fast.
+    For each tried rate, `_ring_over` looks for a ring of lines that are at least as wide.
     """
     is_line = ~np.eye(len(rates), dtype=bool)
     thresholds = np.unique(rates[is_line])
@@ -268,10 +272,10 @@ def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
 
 
 def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
-    """Return a ring of little, not always least delay over permitted lines, or None if none was found.
+    """Return a ring over permitted lines with little delay, or None if the heuristic finds none.
 
     A matching gives each place a successor, which may make several rings. Then two places of different rings exchange
-    their successors, which joins the rings with the least added delay, until a single ring remains.
+    their successors, which joins these rings; the pair that adds the least delay comes first.
     """
     choices = []  # the permitted successors of each place, by rising delay
     for is_permitted, place_delays_s in zip(permitted, delays_s, strict=True):
@@ -327,8 +331,8 @@ def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
 
 
 def _ring_numbers(successor: Ints) -> Ints:
-    """Return the number of the ring that contains each place, from 0."""
-    first_place = np.full(len(successor), -1)
+    """Return the number, from 0, of the ring that contains each place; ``successor`` has the next place of each."""
+    first_place = np.full(len(successor), -1)  # the lowest place of each place's ring
     for first in range(len(successor)):
         place = first
         while first_place[place] < 0:
@@ -387,7 +391,7 @@ def _narrowest_other(ring_rates: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
 
 
 def _best_reversal(order: Ints, rates: Floats, delays_s: Floats) -> Ints | None:
-    """Return the best ring that reverses one stretch of a ring, or None if no reversal improves the ring."""
+    """Return the best ring that a reversal of one stretch of a ring makes, or None if no reversal improves the ring."""
     best = None
     best_rate, best_minus_delay_s = _quality(order, rates, delays_s)
     for first in range(len(order) - 1):

@@ -49,7 +49,7 @@ class P3Constants:
         gloo_message_s: ``GlooCosts.message_s``.
         gloo_delay_part: ``GlooCosts.latency_part``.
         gloo_delay_s: latency of gloo's messages on an unshaped link, one way.
-        pieces_part: fraction of the rate that several calls reach in the second campaign.
+        pieces_part: part of the rate that several calls at once reach, in a second series of measurements.
         stored_part: ``NcclCosts.stored_part``.
     """
 
@@ -75,23 +75,22 @@ def p3_nccl_link(
     """Return the link of a p3.2xlarge for NCCL, with NCCL's costs.
 
     Args:
-        delay_s: latency one way; None: the data centre's own, with all software of a call.
-        bytes_per_s: shaped rate; None: the bytes per second that NCCL gets of the unshaped card.
+        delay_s: latency one way; None: that of the data centre and of a call's software, `P3Constants.nccl_delay_s`.
+        bytes_per_s: shaped rate; None: the unshaped card's, with which payload gets `P3Constants.nccl_bytes_per_s`.
         constants: constants of the machines.
         name: name of the link.
     """
-    costs = NcclCosts(
-        ring_latencies=constants.ring_latencies,
-        chain_latencies=constants.chain_latencies,
-        stored_part=constants.stored_part,
-    )
-    unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency  # the link multiplies it again
+    unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency
     return Link(
         constants.nccl_delay_s if delay_s is None else delay_s,
         unshaped_bytes_per_s if bytes_per_s is None else bytes_per_s,
         name,
         efficiency=constants.efficiency,
-        nccl=costs,
+        nccl=NcclCosts(
+            ring_latencies=constants.ring_latencies,
+            chain_latencies=constants.chain_latencies,
+            stored_part=constants.stored_part,
+        ),
     )
 
 
@@ -104,7 +103,7 @@ def p3_gloo_link(
         CARD_BYTES_PER_S,
         name,
         efficiency=constants.efficiency,
-        upload_bytes_per_s=CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s,
+        upload_bytes_per_s=CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s,  # only sending is shaped
         gloo=GlooCosts(
             message_s=constants.gloo_message_s,
             latency_part=constants.gloo_delay_part,
@@ -141,14 +140,14 @@ def shaped_tcp(bytes_per_s: float) -> Tcp:
 def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float | None = None, name: str = "") -> Link:
     """Return the link of a g6e.2xlarge for NCCL, which cuts a tensor into pieces.
 
-    Nothing of a shaped link is fitted: jumbo frames and the bytes that TCP sends again set its payload rate.
+    The payload rate of a shaped link follows from the headers of jumbo frames and the bytes that TCP sends again.
 
     Args:
-        bytes_per_s: rate of a token bucket; None: the bytes per second that NCCL gets of the unshaped card.
-        payload_bytes_per_s: payload of a flow at the rate of the bucket; by default computed from jumbo frames.
+        bytes_per_s: rate of a token bucket; None: no bucket, the payload rate is `G6E_BYTES_PER_S`.
+        payload_bytes_per_s: measured payload of a flow at the rate of the bucket, resent bytes included; None: the
+            bucket's rate without the headers.
         name: name of the link.
     """
-    # The link multiplies its line's rate with its efficiency, so that a payload is divided by the part of headers.
     efficiency = JUMBO_PART
     if bytes_per_s is None:
         line_bytes_per_s = G6E_BYTES_PER_S / JUMBO_PART
@@ -168,7 +167,7 @@ class Preset(NamedTuple):
 
 def _rails(link: Link, rails: int) -> Link:
     """Return a link that joins several equal links, its rails, over which each message is spread."""
-    return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
+    return replace(link.times_bandwidth(rails), name=f"{link.name}-{rails}")
 
 
 _NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"))

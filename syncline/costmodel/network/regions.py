@@ -92,7 +92,7 @@ LAN = {"aws": Link(50e-6, 1.25e9, "10gbe"), "gc": Link(0.35e-3, 6.9e9 / 8, "gc-z
 def regions(
     workers: Mapping[str, int], lan: Link | None = None, name: str = "", hivemind: HivemindCosts | None = None
 ) -> Matrix:
-    """Return the network of workers in named regions of one cloud, where each pair of workers has the measured line.
+    """Return the network of workers in named regions of one cloud, with the measured line between each two workers.
 
     A worker's card carries as many bytes per second as the line inside a region.
 
@@ -119,7 +119,7 @@ def regions(
         places,
         lines=tuple(tuple(line_by_ends[source, target] for target in places) for source in places),
         ranks=tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
-        # The lines contain the latency of cards.
+        # Pings between regions measure the cards' latency too, so that it is part of the lines.
         card=Link(0.0, zone_link.bandwidth_bytes_per_s, upload_bytes_per_s=zone_link.upload_bytes_per_s),
         hivemind=hivemind,
         name=name or "-".join(places),

@@ -77,8 +77,8 @@ class GlooCosts:
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
         call_of_s: pairs of a collective and its own ``call_s``, which replaces the ``call_s`` of all collectives.
         latency_part: additional wait of messages and notices, as a part of the link's latency.
-        connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
-            chunks of a reduce, whose windows open. None: a connection carries as much as the link.
+        connection: the TCP connection that gloo has to each peer. Its rate limits each message. In a reduce, its
+            windows must open first. None: a connection carries as much as the link.
     """
 
     message_s: FloatOrArray = 0.0
@@ -105,24 +105,21 @@ class GlooCosts:
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
     def seconds_per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
-        """Return the seconds that each call of a collective costs among P workers, ``call_s(P)``."""
-        call_s_by_kind = dict(self.call_of_s)
-        workers_and_seconds = call_s_by_kind.get(kind, self.call_s)
-        if not workers_and_seconds:
+        """Return ``call_s(P)``, the seconds that each call of a collective costs among P workers."""
+        measured = dict(self.call_of_s).get(kind, self.call_s)
+        if not measured:
             return 0.0
-        measured_workers, seconds = np.array(workers_and_seconds).T
+        measured_workers, seconds = np.array(measured).T
         most_workers = measured_workers[-1]
         interpolated_s = np.interp(workers, measured_workers, seconds)
         if len(seconds) == 1 or not np.any(np.greater(workers, most_workers)):
             return interpolated_s
 
-        # Beyond the largest measured number of workers, the seconds grow with a worker's connections.
-        previous_connections, last_connections = np.asarray(connections(kind, measured_workers[-2:])).tolist()
-        per_connection_s = 0.0
-        if last_connections > previous_connections:
-            per_connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - previous_connections))
-        further_connections = connections(kind, np.maximum(workers, most_workers)) - last_connections
-        return interpolated_s + per_connection_s * np.maximum(0.0, further_connections)
+        # Beyond the largest measured number of workers, the seconds grow with the connections of the busiest worker.
+        previous, last = np.asarray(connections(kind, measured_workers[-2:])).tolist()
+        slope_s = max(0.0, (seconds[-1] - seconds[-2]) / (last - previous)) if last > previous else 0.0
+        further_connections = connections(kind, np.maximum(workers, most_workers)) - last
+        return interpolated_s + slope_s * np.maximum(0.0, further_connections)
 
     def seconds_per_byte(self, kind: str) -> float:
         """Return the seconds that gloo's software takes per byte of a collective, ``byte_s``."""
@@ -192,8 +189,8 @@ class NcclCosts:
         ring_latencies: number of link latencies that a ring's call takes on top of its messages, while workers
             synchronise and TCP's windows open.
         chain_latencies: the same for every other algorithm.
-        stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
-            1; None: ``1 / S``. The first slice of a piece has this part.
+        stored_part: size of a piece's first slice as a part of the piece, from ``1 / S`` to 1; None: ``1 / S``. A
+            worker of a ring must receive this slice before it forwards the piece.
     """
 
     buffer_bytes: float = 4.0 * 2**20
@@ -216,12 +213,12 @@ class NcclCosts:
 
     @property
     def first_slice_part(self) -> FloatOrArray:
-        """Return the fraction of a ring's piece that a worker must receive before it forwards the piece."""
+        """Return the fraction of a ring's piece in its first slice, after which a worker forwards the piece."""
         return 1 / self.slices if self.stored_part is None else self.stored_part
 
     @property
     def slice_parts(self) -> tuple[FloatOrArray, ...]:
-        """Return the fraction of a ring's piece in each of its S slices, ``(S,)``."""
+        """Return the fraction of a ring's piece that each of the piece's S slices has, ``(S,)``."""
         if self.slices == 1:
             return (1.0,)
         first_part = self.first_slice_part
@@ -249,8 +246,8 @@ class NcclCosts:
         return num_pieces, np.maximum(block_bytes - num_pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Return d if a worker starts round r once all messages of round r - d have arrived; None: it need not wait."""
-        if algorithm == "nccl-ring":  # a round sends one slice, which has arrived S rounds before
+        """Return d, such that a worker starts round r once the messages of round r - d have arrived; None: no wait."""
+        if algorithm == "nccl-ring":  # a round sends a slice that arrived S rounds before
             return self.slices
         return 1 if algorithm == "nccl-chain" else None
 
@@ -266,21 +263,18 @@ def bytes_ahead(network: object) -> float:
     """Return the bytes that NCCL's buffers hold between two workers; 0 if the network carries no costs of NCCL.
 
     They are ``2 k b``: the sender and the receiver have a buffer of b bytes for each of k channels.
-
-    >>> bytes_ahead(None)
-    0.0
     """
     costs: NcclCosts | None = getattr(network, "nccl", None)
     return 0.0 if costs is None else 2 * costs.channels * costs.buffer_bytes
 
 
 def messages_ahead(network: object, nbytes: float) -> int:
-    """Return the number of messages of n bytes that travel with the message before them on a line that is always busy.
+    """Return the number of following messages of n bytes that share a busy line with a message.
 
-    NCCL sends a message over several connections, and takes the next message as soon as its buffers have room. On a
-    busy line the messages then share the line, and a message is complete with its slowest connection. So a message
-    arrives once the following messages that fit into the buffers have left, at most ``MESSAGES_AHEAD``, or once no
-    message is queued behind. Throughput stays the same, and a pipeline takes longer to fill.
+    NCCL sends a message over several connections, and takes the next message as soon as its buffers have room. A
+    message has arrived when its slowest connection is done: after the following messages that fit into the buffers
+    have left, at most ``MESSAGES_AHEAD``, or earlier if no message follows. Throughput stays the same, and a pipeline
+    takes longer to fill.
 
     Source: fitted to published times of GPipe with 8 stages, 32 to 108 micro-batches and messages of 8 MiB on lines of
     1 to 5 Gbit/s (DT-FM's repository, 2022). With 2 messages the median error falls from 10 % to 3 %; 1 and 3 messages
@@ -318,7 +312,7 @@ A100, H100, B200). Most nodes of V100 have no switches: pairs of GPUs have one l
 def generation_of(bytes_per_s: float) -> int | None:
     """Return the newest generation of NVLink that a GPU with these bytes per second each way can have, or None.
 
-    The second generation, whose GPUs switches seldom join, is for users to name.
+    The second generation is never returned, because few of its nodes have switches; a user must name it.
 
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]
@@ -329,18 +323,18 @@ def generation_of(bytes_per_s: float) -> int | None:
 
 @dataclass(frozen=True)
 class NvlinkCosts:
-    """The constants of `syncline.costmodel.collectives.nccl`, see there for the formulas and the sources.
+    """NCCL's constants among GPUs with NVLink; `syncline.costmodel.collectives.nccl` has the formulas and the sources.
 
     Args:
         generation: generation of NVLink.
         switches: NVLink switches that sum tensors; None if there are none.
-        factor: factor of all seconds; 1 unless the network is slowed down.
+        factor: factor on all seconds; 1 unless the network is slowed down.
         call_s: t, seconds of a call inside a node.
         network_call_s: additional seconds of a call between nodes.
         lap_s: t_l, seconds that a lap of a ring or tree of large tensors takes on top of its steps.
         switch_gpu_s: t_s, seconds that an all-reduce of large tensors by switches takes for each GPU of a node.
         half_bytes: S_h, bytes of a tensor for which half of ``lap_s`` and ``switch_gpu_s`` count.
-        link_part: fitted factor on the part of NVLink's rate that NCCL counts on, `LINK_PARTS`.
+        link_part: fitted factor on `LINK_PARTS`, the part of NVLink's rate that NCCL counts on.
         card_part: b_c, part of the rate of a node's network cards that the algorithms reach.
     """
 
@@ -372,7 +366,7 @@ class NodeTimes:
 
     Args:
         gpu: GPU of the node, ``a100`` or ``v100``.
-        factor: factor of the measured times; 1 unless the network is slowed down.
+        factor: factor on the measured times; 1 unless the network is slowed down.
     """
 
     gpu: str
@@ -413,7 +407,7 @@ class HivemindCosts:
         return 1 / self.byte_s
 
     def before_s(self, workers: int, nbytes: float) -> float:
-        """Return the seconds of an averaging of n bytes among P workers, without the messages on its slowest line."""
+        """Return the seconds that the software adds to a direct exchange of n bytes among P workers."""
         if workers < 2:
             return 0.0
         return self.call_s + (workers - 2) * (self.peer_s + self.byte_s * nbytes / workers)

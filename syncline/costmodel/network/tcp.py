@@ -16,9 +16,8 @@ SEGMENT_BYTES = 1460
 def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
     """Return the fraction of a busy link's bandwidth that carries new data if lost packets are sent again.
 
-    It is ``1 - p`` with the loss probability p, because each packet is sent ``1 / (1 - p)`` times on average.
-    This holds for protocols that repeat single packets and do not slow down for losses: RDMA with selective repeat, TCP
-    with a congestion control like BBR.
+    It is ``1 - p`` with the loss probability p: each packet is sent ``1 / (1 - p)`` times on average. This holds for
+    protocols that repeat single packets and do not slow down for losses: RDMA with selective repeat, TCP with BBR.
     """
     require_loss(loss)
     return 1 - loss
@@ -48,7 +47,7 @@ def tcp_bytes_per_s(
     require(round_trip_s > 0, "latency", round_trip_s, "above 0, as TCP's bound depends on the round trip")
     require(streams >= 1, "streams", streams, "a number of TCP connections, at least 1")
     require(segment_bytes >= 1, "segment", segment_bytes, "bytes of a segment, at least 1")
-    if loss == 0:
+    if loss == 0:  # no bound
         return math.inf
     return streams * segment_bytes / round_trip_s * math.sqrt(1.5 / loss)
 
@@ -66,7 +65,7 @@ INITIAL_SEGMENTS = 10
 """Segments in a window at the start of a connection and after idling. Source: RFC 6928; RFC 2861, section 3.2."""
 
 DOUBLINGS = 48
-"""Upper limit of doublings; every window is open after fewer."""
+"""Most doublings and halvings of a window; fewer suffice for every window."""
 
 GROWTH = 2
 """Ratio of a grown window to the bytes in flight. Source: Linux, tcp_is_cwnd_limited."""
@@ -81,10 +80,11 @@ class Tcp:
 
     With a round trip r and the line's R bytes per second, c connections carry at most
 
-        rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
+        rate = min(R, c window / r, c flow, Mathis's bound for a loss p).
 
-    and after idling their windows begin small and double every round trip until they hold ``rate r``. Windows grow to
-    ``2 rate r``. Each retransmission timeout of ``r + 0.2 s`` without sending halves a window, down to 10 segments.
+    New windows have 10 segments each and double every round trip. Once all together hold ``rate r`` bytes, they no
+    longer limit the rate; they grow to ``2 rate r`` bytes. Each retransmission timeout of ``r + 0.2 s`` without sending
+    halves them, down to 10 segments.
 
     A token bucket or a router before the line has a queue of Q bytes. If the line limits c connections, all their
     windows must fit into this queue: ``w = Q / (c MSS)`` segments each. TCP loses the part ``3/2 / w^2`` of the
@@ -120,7 +120,7 @@ class Tcp:
 
     @property
     def resent_part(self) -> float:
-        """Return the bytes that TCP sends again because a short queue loses them, over all bytes: at most 1.
+        """Return the part of the bytes that TCP sends again after losses in the queue: ``3/2 / w^2``, at most 1.
 
         >>> queues = [50e-3 * rate / 8 + 32_768 for rate in (50e6, 200e6, 1e9)]
         >>> [f"{Tcp(connections=16, segment_bytes=8949, queue_bytes=queue).resent_part:.4f}" for queue in queues]
@@ -129,7 +129,7 @@ class Tcp:
         return min(1.0, 1.5 * (self.connections * self.segment_bytes / self.queue_bytes) ** 2)
 
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
-        """Return the bytes per second that the connections carry with open windows.
+        """Return the bytes per second that the connections carry once their windows have grown.
 
         Args:
             line_bytes_per_s: rate of the line.
@@ -146,7 +146,7 @@ class Tcp:
     def transfer_after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the seconds until all bytes have left, if windows begin small and double in every round trip.
+        """Return the seconds until all bytes have left over new connections, whose windows begin small.
 
         Without ``slow_start`` the seconds are ``nbytes / rate``. For the line's arguments see `rate_bytes_per_s`.
 
@@ -199,14 +199,13 @@ class Tcp:
             nbytes: bytes of the transfer.
             rate: bytes per second with open windows.
             round_trip_s: seconds of a round trip.
-            timeouts: number of timeouts for which the windows were idle; each halves a grown window. Infinity stands
-                for new connections.
+            timeouts: number of timeouts for which the windows were idle; infinity stands for new connections.
         """
         remaining_bytes = np.asarray(nbytes, dtype=np.float64)
         slow_start_s: FloatOrArray = 0.0
         if self.slow_start:
-            grown_window = GROWTH * rate * round_trip_s
-            # Each timeout halves the window, down to that of a new connection.
+            grown_window = GROWTH * rate * round_trip_s  # bytes of all windows together
+            # Each timeout halves the windows, down to those of new connections.
             window = np.maximum(grown_window * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
                 is_opening = (window < rate * round_trip_s) & (remaining_bytes > window)

@@ -63,7 +63,7 @@ class TwoLevel(CostsOfLinks):
         if workers % self.per_node:
             expected = f"a multiple of {self.per_node}, the workers of a node"
             divisor = max(size for size in range(1, self.per_node) if workers % size == 0)
-            if divisor > SERVER_GPUS:  # the node is a rack, of which a training usually takes a part
+            if divisor > SERVER_GPUS:  # the node is a rack; a training may take equal parts of several racks
                 expected += f", or {divisor} of each: 'per_node: {divisor}'"
             raise SpecError("workers", workers, expected)
         return (self.per_node,) * (workers // self.per_node)
@@ -141,12 +141,12 @@ class Sites(CostsOfLinks):
     def crossing(self, flows: int = 1) -> Link:
         """Return the link that a message between sites sees while ``flows`` workers of each site send and receive.
 
-        Its latency is the local link's plus those of the two uplinks with the longest, its overhead the local link's
-        plus the largest of an uplink, and its bandwidth that of the narrowest link, where the flows share the uplinks.
+        Latency: the local link's and the two longest of the uplinks. Overhead: the local link's and the largest of an
+        uplink. Bandwidth: that of the narrowest link; the flows of a site share its uplink.
         """
         uplinks = [link.shared_by(flows) for link in self.uplinks]
         two_longest_s = sorted((float(link.latency_s) for link in uplinks), reverse=True)[:2]
-        links = [self.lan.shared_by(1), *uplinks]
+        links = [self.lan.shared_by(1), *uplinks]  # a local link carries only its worker's flow
         return Link(
             float(self.lan.latency_s) + sum(two_longest_s),
             min(float(link.down_bytes_per_s) for link in links),
@@ -155,11 +155,7 @@ class Sites(CostsOfLinks):
         )
 
     def among(self, workers: int) -> SitesTopology:
-        """Return the topology of a number of workers.
-
-        Raises:
-            SpecError: as ``sizes``; or more than `MOST_WORKERS`.
-        """
+        """Return the topology of a number of workers, at most `MOST_WORKERS`; errors as in `sizes`."""
         if workers > MOST_WORKERS:
             raise SpecError("workers", workers, f"at most {MOST_WORKERS:,} on sites")
         return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
@@ -180,8 +176,8 @@ MOST_WORKERS = 10**7
 class SitesTopology(ByValue, NetworkTopology):
     """The topology of workers at sites: their local links and uplinks, and the path of each message.
 
-    The channels are the P workers' local links up, then down, then the S sites' uplinks up, then down. Of a half-duplex
-    link both directions are the channel up.
+    The channels are the P workers' local links up, then down, then the S sites' uplinks up, then down. A half-duplex
+    link uses its channel up both ways.
 
     Args:
         network: the sites.
@@ -215,15 +211,13 @@ class SitesTopology(ByValue, NetworkTopology):
         is_half_duplex = np.array([link.duplex == "half" for link in uplinks])
         source, target = self.site_by_worker[senders], self.site_by_worker[receivers]
         crosses = source != target
-        # The channels are numbered: P local links up, P local links down, S uplinks up, S uplinks down.
-        lan_up = senders
         lan_down = receivers if lan.duplex == "half" else self.workers + receivers
-        first_uplink = 2 * self.workers
+        first_uplink = 2 * self.workers  # after the local links, the channels up of which are numbered as the workers
         uplink_up = first_uplink + source
         uplink_down = first_uplink + np.where(is_half_duplex[target], target, len(uplinks) + target)
         # Inside a site: up and down local links. Between sites: local up, both uplinks, local down.
         columns = (
-            lan_up,
+            senders,
             np.where(crosses, uplink_up, lan_down),
             np.where(crosses, uplink_down, -1),
             np.where(crosses, lan_down, -1),
@@ -249,10 +243,11 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         return Level(network.per_node, network.inner), between_nodes
     if isinstance(network, Link):
         return (Level(units=None, link=network),)
-    site_sizes = set() if isinstance(network.sites, int) else set(network.sites)
+    site_sizes = {None} if isinstance(network.sites, int) else set(network.sites)  # None: the number of workers decides
     if len(set(network.uplinks)) > 1 or len(site_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     site_link = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
-    inside_sites = Level(units=max(site_sizes, default=None), link=network.lan)
+    (site_workers,) = site_sizes
+    inside_sites = Level(site_workers, network.lan)
     return inside_sites, Level(network.count, site_link, rails=1, shares_lower_links=True)
