@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -97,8 +97,7 @@ def collective_prices(
 ) -> CollectivePrices:
     """Return the seconds of a collective and the algorithm that carries it, in each of many settings.
 
-    Everything that asks for the time of a collective on a network calls this function. All workers call the collective,
-    or groups of workers call it at once.
+    All workers call the collective, or groups of workers call it at once.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -110,12 +109,13 @@ def collective_prices(
         timer: function that times a collective without a closed form; policy ``auto`` then takes the fastest of
             `candidates_on`. With this function, a number of workers that the network cannot join has the time NaN, and
             its entry of ``sources`` gives the reason.
-        groups: the first of the groups of each setting, see `group_peers`; None: one group of all workers. A group on
-            several levels goes level by level; on one level it uses ``algorithms`` (hierarchical ones mean ``auto``).
+        groups: ranks of the first group of each setting, see `group_peers`; None: one group of all workers. A group on
+            several levels uses a hierarchical algorithm. On one level it uses ``algorithms``, and ``auto`` if they are
+            hierarchical.
 
     Raises:
-        SpecError: no such algorithm, or, without ``timer``, a number of workers that the network cannot join.
-        NoClosedForm: as `collective_s`, without ``timer``.
+        SpecError: no such algorithm; without ``timer`` also a number of workers that the network cannot join.
+        NoClosedForm: without ``timer``, as `collective_s`.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx, workers = NETWORKS["dgx-a100"].network, np.array([16])
@@ -126,10 +126,10 @@ def collective_prices(
     """
     if groups is not None:
         group_sizes = [len(group) for group in groups]
-        if isinstance(network, Link):  # groups of workers share no link, so that each is like all workers of a network
+        if isinstance(network, Link):  # groups do not share links: a group takes the time of a network of its size
             further_axes = (1,) * (np.ndim(workers) - 1)
             workers = np.reshape(group_sizes, (-1, *further_axes))
-        elif group_sizes != np.ravel(workers).tolist():  # groups of some of the workers share links
+        elif group_sizes != np.ravel(workers).tolist():  # some group does not have all workers
             return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
         prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
@@ -167,7 +167,7 @@ def group_algorithm(
     except NoClosedForm:
         return None
     (index,) = np.ravel(prices.name_index).tolist()
-    return prices.names[index] or None
+    return prices.names[index] or None  # the name is empty if nothing is sent or the time is unknown
 
 
 def link_prices(
@@ -182,42 +182,48 @@ def link_prices(
         return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST_INDEX)
     if policy in NVLINK_POLICIES and kind in NVLINK_LAPS and link.nvlink is not None and link.duplex == "full":
         return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST_INDEX)
+
+    def seconds_of(name: str, rule: Rule) -> FloatOrArray:
+        return collective_s(kind, workers, nbytes, link, name, rule=rule)
+
     if policy == "auto":
-        eager_s = {}  # by algorithm
-        for name in ALGORITHMS[kind]:
-            if name not in SERVERS:
-                with contextlib.suppress(NoClosedForm):
-                    eager_s[name] = collective_s(kind, workers, nbytes, link, name)
-        if not eager_s:  # the next call raises the first algorithm's error
-            collective_s(kind, workers, nbytes, link)
-        seconds_by_name = eager_s
-        if rule != "eager":
-            seconds_by_name = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
-        return _fastest_prices(eager_s, seconds_by_name)
+        prices = _fastest_prices([name for name in ALGORITHMS[kind] if name not in SERVERS], seconds_of, rule)
+        assert prices is not None  # the first algorithm of each collective has a closed form on every link
+        return prices
     names = nccl_names(kind, link) if policy == "nccl" else ()
     if len(names) > 1:  # a ring, and a tree or PAT
         name_index = _nccl_choices(kind, workers, nbytes, link)
         seconds: FloatOrArray = np.nan
         for index, name in enumerate(names):
             if np.any(name_index == index):  # an algorithm that no setting chooses may have no closed form
-                algorithm_s = collective_s(kind, workers, nbytes, link, name, rule=rule)
-                seconds = np.where(name_index == index, algorithm_s, seconds)
+                seconds = np.where(name_index == index, seconds_of(name, rule), seconds)
         return CollectivePrices(seconds, names, name_index)
     # Other policies choose an algorithm regardless of workers and bytes.
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
-    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST_INDEX)
+    return CollectivePrices(seconds_of(name, rule), (name,), FIRST_INDEX)
 
 
-def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, FloatOrArray]) -> CollectivePrices:
-    """Return the prices of each setting's fastest algorithm under the eager rule; the first algorithm wins ties.
+def _fastest_prices(
+    names: Sequence[str], seconds_of: Callable[[str, Rule], FloatOrArray], rule: Rule
+) -> CollectivePrices | None:
+    """Return the prices of each setting's fastest algorithm under the eager rule, or None if none has a closed form.
 
     Args:
-        eager_s: seconds of each algorithm under the eager rule, by which policy ``auto`` chooses.
-        seconds: seconds of the same algorithms under the start rule of the caller.
+        names: names of the algorithms; of equally fast ones the first is taken.
+        seconds_of: function of an algorithm's name and a start rule that returns the seconds in all settings.
+        rule: start rule of the prices; the choice is that under the eager rule.
     """
-    # Stacks have the algorithms along axis 0, and the settings along the other axes.
-    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s.values())), axis=0)
-    stacked_s = np.stack(np.broadcast_arrays(*seconds.values()))
+    eager_s = {}
+    for name in names:
+        with contextlib.suppress(NoClosedForm):
+            eager_s[name] = seconds_of(name, "eager")
+    if not eager_s:
+        return None
+    # The algorithms are along axis 0 of the stacked arrays, the settings along the other axes.
+    stacked_s = np.stack(np.broadcast_arrays(*eager_s.values()))
+    name_index = np.argmin(stacked_s, axis=0)
+    if rule != "eager":
+        stacked_s = np.stack(np.broadcast_arrays(*(seconds_of(name, rule) for name in eager_s)))
     fastest_s = np.take_along_axis(stacked_s, name_index[None], axis=0)[0]
     return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 
@@ -244,7 +250,7 @@ def _node_prices(
 ) -> CollectivePrices | None:
     """Return the prices of algorithms for nodes; None if ``algorithms`` permits none or a setting has no closed form.
 
-    Settings have one if each number of workers fills two nodes or more, and no link inside nodes is half-duplex.
+    A setting has a closed form if its workers fill two nodes or more, and all links are full-duplex.
     """
     names = _hierarchical_names(kind, algorithms)
     if not names and algorithm_of(algorithms, kind) not in NVLINK_POLICIES:
@@ -261,20 +267,21 @@ def _node_prices(
     if outermost.is_shared_half_duplex or is_half_duplex:
         return None
     levels = *inner_levels, outermost._replace(size=workers // unit_workers)
-    prices = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if prices is not None or not names:
-        return prices
-    eager_s = {name: hierarchy_s(kind, name, levels, nbytes) for name in names}
-    return _fastest_prices(eager_s, {name: hierarchy_s(kind, name, levels, nbytes, rule) for name in names})
+    return _level_prices(kind, levels, nbytes, algorithms, names, rule)
 
 
-def _nvlink_prices(
-    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
+def _level_prices(
+    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms, names: Sequence[str], rule: Rule
 ) -> CollectivePrices | None:
-    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or if the policy forbids it."""
-    is_permitted = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
-    nodes = nodes_of(levels) if is_permitted else None
-    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
+    """Return the prices of a collective that goes level by level, or None if it has no closed form.
+
+    On NVLink, NCCL's algorithm comes first if ``algorithms`` permits it, then the fastest hierarchical one of ``names``.
+    """
+    permits_nvlink = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
+    nodes = nodes_of(levels) if permits_nvlink else None
+    if nodes is not None:
+        return CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
+    return _fastest_prices(names, lambda name, rule: hierarchy_s(kind, name, levels, nbytes, rule), rule)
 
 
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
@@ -283,21 +290,6 @@ def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
     if policy == "auto":
         return HIERARCHICAL[kind]
     return tuple(name for name in HIERARCHICAL[kind] if name == policy)
-
-
-def _hierarchical_price(
-    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
-) -> CollectivePrices | None:
-    """Return the price of the algorithm that is fastest under the eager rule, or None if none has a closed form."""
-    eager_s = {}
-    for name in names:
-        with contextlib.suppress(NoClosedForm):
-            eager_s[name] = hierarchy_s(kind, name, levels, nbytes)
-    if not eager_s:
-        return None
-    name = min(eager_s, key=eager_s.__getitem__)
-    seconds = eager_s[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
-    return CollectivePrices(seconds, (name,), FIRST_INDEX)
 
 
 def _group_price(
@@ -311,7 +303,7 @@ def _group_price(
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
     """
     levels = group_peers(network, group, workers)
-    if not levels:  # a group of one worker sends nothing, by no algorithm
+    if not levels:  # a group of one worker sends nothing, and uses no algorithm
         return CollectivePrices(np.float64(0.0), names=("",), name_index=FIRST_INDEX)
     if len(levels) == 1:
         (level,) = levels
@@ -321,10 +313,8 @@ def _group_price(
             algorithms = "auto"
         link = replace(level.link, gloo=network.gloo, nccl=nccl_on(network))  # the default is the network's library
         return link_prices(kind, np.array(level.size), nbytes, link, algorithms, rule)
-    prices = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if prices is None:
-        names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
-        prices = _hierarchical_price(kind, levels, nbytes, names, rule)
+    names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
+    prices = _level_prices(kind, levels, nbytes, algorithms, names, rule)
     if prices is None:
         raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
     return prices
@@ -336,11 +326,12 @@ def _closed_form_price(
     """Return the price of a collective of all workers by a closed form, for a single number of workers and size."""
     if isinstance(network, Link):
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
-    # NCCL's own times among GPUs with NVLink come before the hierarchical algorithms.
     names = _hierarchical_names(kind, algorithms)
+    # Among GPUs with NVLink, `algorithm_for` chooses NCCL's own algorithm.
     if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
-        with contextlib.suppress(NoClosedForm):  # a flat algorithm may have a closed form
-            price = _hierarchical_price(kind, peers(network, workers), nbytes, names, rule)
+        with contextlib.suppress(NoClosedForm):  # if levels have no closed form, a flat algorithm may have one
+            levels = peers(network, workers)
+            price = _fastest_prices(names, lambda name, rule: hierarchy_s(kind, name, levels, nbytes, rule), rule)
             if price is not None:
                 return price
     name = algorithm_for(algorithms, kind, workers, nbytes, network) or default_algorithm(kind, network)
@@ -357,7 +348,7 @@ def _prices_by_setting(
     timer: CollectiveTimer | None,
     groups: Sequence[range] | None = None,
 ) -> CollectivePrices:
-    """Return the prices of a collective in settings that are priced one by one, by a closed form or else by ``timer``.
+    """Return the prices of a collective, setting by setting: by a closed form, or by ``timer`` where there is none.
 
     Equal settings are priced once. The arguments are those of `collective_prices`.
     """
@@ -398,8 +389,8 @@ def _timed_price(
 ) -> CollectivePrices:
     """Return the price of a collective by ``timer``, for each link if the link's fields are arrays.
 
-    Policy ``auto`` takes the fastest of `candidates_on`. Under another policy a group takes the named algorithm. If
-    there is none, or a hierarchical one, the group takes the default.
+    Policy ``auto`` takes the fastest of `candidates_on`. Groups of some workers take the algorithm that ``algorithms``
+    names, or the default instead of another policy or a hierarchical algorithm.
     """
     policy = algorithm_of(algorithms, kind)
     arrays = network.arrays if isinstance(network, Link) else {}
@@ -445,7 +436,10 @@ def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:
 
 
 def _merged_texts(texts_and_indices: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
-    """Return the different texts of several settings, and the indices of all settings into these texts."""
+    """Return the different texts of several settings, and the indices into them along a new first axis.
+
+    ``texts_and_indices`` has the texts of each setting, and the setting's indices into its own texts.
+    """
     position: dict[str, int] = {}
     merged_indices = []
     for texts, index in texts_and_indices:
@@ -464,14 +458,12 @@ def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[
 def _network_at_each(network: Network, count: int) -> Iterator[Network]:
     """Yield the network of each of ``count`` settings; a link's arrays have the settings along their first axis.
 
-    Settings with equal numbers get the same object.
+    If the network is the same in all settings, all get the same object.
     """
-    if not isinstance(network, Link) or not network.arrays:
-        yield from itertools.repeat(network, count)
-        return
-    links_differ = any(len(array) > 1 for array in network.arrays.values())
+    arrays = network.arrays if isinstance(network, Link) else {}
+    links_differ = any(len(array) > 1 for array in arrays.values())
     for index in range(count if links_differ else 1):
         # An array of length 1 has the same value for all settings.
-        numbers = {field: array[index if len(array) > 1 else 0] for field, array in network.arrays.items()}
-        link = network.with_numbers(numbers, same_links=True)
-        yield from itertools.repeat(link, 1 if links_differ else count)
+        numbers = {field: array[index if len(array) > 1 else 0] for field, array in arrays.items()}
+        setting_network = network.with_numbers(numbers, same_links=True) if isinstance(network, Link) else network
+        yield from itertools.repeat(setting_network, 1 if links_differ else count)

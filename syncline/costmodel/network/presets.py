@@ -49,7 +49,7 @@ class P3Constants:
         gloo_message_s: ``GlooCosts.message_s``.
         gloo_delay_part: ``GlooCosts.latency_part``.
         gloo_delay_s: latency of gloo's messages on an unshaped link, one way.
-        pieces_part: part of the rate that several calls at once reach, in a second series of measurements.
+        pieces_part: part of the rate that consecutive calls of parts of a tensor reach, in a second series of tests.
         stored_part: ``NcclCosts.stored_part``.
     """
 
@@ -144,8 +144,8 @@ def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float |
 
     Args:
         bytes_per_s: rate of a token bucket; None: no bucket, the payload rate is `G6E_BYTES_PER_S`.
-        payload_bytes_per_s: measured payload of a flow at the rate of the bucket, resent bytes included; None: the
-            bucket's rate without the headers.
+        payload_bytes_per_s: measured payload rate of a flow through the bucket, without resent bytes; None: the
+            bucket's rate less the headers.
         name: name of the link.
     """
     efficiency = JUMBO_PART
