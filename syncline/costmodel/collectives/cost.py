@@ -24,8 +24,7 @@ algorithm, which is the default:
 up. One worker pays nothing. If a link carries the costs of gloo's software (``Link.gloo``), the default algorithm is
 gloo's, with these costs; if it carries NCCL's piece sizes (``Link.nccl``), the default is the one of
 `syncline.costmodel.collectives.nccl`. On a link all arguments broadcast: P, n and the fields of the link may be
-arrays. All forms are exact for every P. Eager messages of a gather pay only floor(log2 P) latencies, because the root
-receives its last, smaller subtree right after another one.
+arrays. All forms are exact for every P.
 
 Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19
 (2005), sections 4.1 to 4.5, without the cost of the additions.
@@ -52,8 +51,8 @@ from syncline.costmodel.collectives.hierarchical import (
     peers,
 )
 from syncline.costmodel.collectives.nccl import (
+    NVLINK,
     NcclAlgorithm,
-    NvlinkAlgorithm,
     measured_all_reduce_s,
     nccl_sockets_s,
     nvlink_s,
@@ -61,10 +60,10 @@ from syncline.costmodel.collectives.nccl import (
 from syncline.costmodel.collectives.placed import DirectAlgorithm, PlacedAlgorithm, direct_s
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
+    MEASURED,
     SERVERS,
     TABLE,
     TIMED_AS_A_WHOLE,
-    MeasuredAlgorithm,
     algorithm_name,
     algorithms_on,
     default_algorithm,
@@ -87,9 +86,9 @@ An ``eager`` message starts once its sender holds it and the ports are free, a `
 def rounds_and_block(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the number of messages on a collective's longest path and the mean bytes of one message.
+    """Return the number of messages on a collective's longest path (rounds), and the mean bytes of one (a block).
 
-    The arguments are those of `collective_s`, with an algorithm for flat networks, the first by default.
+    The arguments are those of `collective_s`, with an algorithm for any network, the collective's first by default.
     """
     name = algorithm_name(kind, algorithm)
     require_call(workers, nbytes)
@@ -97,7 +96,7 @@ def rounds_and_block(
         raise SpecError(f"{kind}.algorithm", name, one_of(FLAT[kind], name))
     definition = FLAT[kind][name]
     messages = definition.messages(workers)
-    return messages, definition.nbytes(workers, nbytes) / np.maximum(messages, 1)  # one worker sends no message
+    return messages, definition.nbytes(workers, nbytes) / np.maximum(messages, 1)  # a single worker has no messages
 
 
 def collective_s(
@@ -135,12 +134,11 @@ def collective_s(
     require_call(workers, nbytes)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
-    definition = TABLE[kind][name]
-    if isinstance(definition, Hierarchy):
+    if name in HIERARCHIES[kind]:
         return hierarchy_s(kind, name, levels=peers(network, int(workers), group), nbytes=nbytes, rule=rule)
-    if isinstance(definition, MeasuredAlgorithm):
+    if name == MEASURED:
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
-    if isinstance(definition, NvlinkAlgorithm):
+    if name == NVLINK:
         return nvlink_s(kind, nbytes, gpu_nodes(network, workers))
     return _flat_s(kind, name, workers, nbytes, network, rule)
 
@@ -153,7 +151,7 @@ def _flat_s(
     Raises:
         NoClosedForm: the workers' links differ.
     """
-    definition = TABLE[kind][name]  # its class decides the form
+    definition = TABLE[kind][name]
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep and events simulate this one)"
@@ -172,16 +170,16 @@ def _flat_s(
 def _on_link_s(
     kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule = "eager"
 ) -> FloatOrArray:
-    """Return the seconds of a flat algorithm on a link: ``latencies alpha + messages o + bytes / R``."""
+    """Return the seconds of an algorithm on a link: (number of latencies) alpha + messages o + bytes / R."""
     definition = FLAT[kind][name]
     messages = definition.messages(workers)
-    latencies = messages  # each message waits for the arrival of the one before
+    num_latencies = messages  # each message waits for the arrival of the one before
     if rule == "eager" and definition.latencies is not None:
-        latencies = definition.latencies(workers)
-    sent_bytes = definition.nbytes(workers, nbytes)
-    if link.duplex == "half":
-        sent_bytes = sent_bytes * _transfers_at_once(kind, name, definition, workers)
-    return latencies * link.latency_s + messages * link.overhead_s + sent_bytes / link.goodput_bytes_per_s
+        num_latencies = definition.latencies(workers)
+    link_bytes = definition.nbytes(workers, nbytes)
+    if link.duplex == "half":  # the link also carries the bytes that the worker receives meanwhile
+        link_bytes = link_bytes * _transfers_at_once(kind, name, definition, workers)
+    return num_latencies * link.latency_s + messages * link.overhead_s + link_bytes / link.goodput_bytes_per_s
 
 
 def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: IntOrArray) -> int:
@@ -196,7 +194,7 @@ def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: Int
     if definition.directions is None:
         reason = "here some workers send only while others send and receive"
     elif definition.only_powers_of_two and not np.all(is_power_of_two):
-        reason = "workers beyond a power of two are folded in, beside exchanges"
+        reason = "workers beyond a power of two are folded in, beside exchanges"  # see `folded_rounds`
     else:
         return definition.directions
     expected = f"an algorithm with a closed form on half-duplex links ({reason})"
@@ -206,7 +204,7 @@ def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: Int
 def hierarchy_s(
     kind: str, name: str, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager"
 ) -> FloatOrArray:
-    """Return the seconds of a hierarchical collective, the sum over its levels.
+    """Return the seconds of a hierarchical collective, a sum over the levels.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -219,17 +217,16 @@ def hierarchy_s(
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
     hierarchy = HIERARCHIES[kind][name]
-    one_way_levels = levels  # levels whose messages go one way at a time if only leaders send
+    tree_levels = levels if hierarchy.leaders else ()  # levels with a tree among the leaders, whose messages go one way
     if kind == "all_reduce":
-        *one_way_levels, outermost = levels
-        if outermost.is_shared_half_duplex:
-            # Called for its NoClosedForm: the link's rate is right only if all workers of a unit send and receive.
+        *inner_levels, outermost = levels
+        tree_levels = inner_levels if hierarchy.leaders else ()
+        if outermost.is_shared_half_duplex:  # raise NoClosedForm unless all workers of a unit send and receive
             _transfers_at_once(kind, name, FLAT[kind][hierarchy.between], outermost.size)
-    if hierarchy.leaders:
-        for level in one_way_levels:
-            if level.is_shared_half_duplex and np.any(np.greater(level.size, 1)):
-                expected = "an algorithm whose messages go both ways on these links"
-                raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    for level in tree_levels:
+        if level.is_shared_half_duplex and np.any(np.greater(level.size, 1)):
+            expected = "an algorithm whose messages go both ways on these links"
+            raise NoClosedForm(f"{kind}.algorithm", name, expected)
     if kind == "all_reduce":
         return _hierarchical_all_reduce_s(hierarchy, levels, nbytes, rule)
     total_s: FloatOrArray = 0.0
@@ -243,7 +240,7 @@ def hierarchy_s(
 def _hierarchical_all_reduce_s(
     hierarchy: Hierarchy, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule
 ) -> FloatOrArray:
-    """Return the seconds of a hierarchical all-reduce of n bytes, the sum over its levels."""
+    """Return the seconds of a hierarchical all-reduce of n bytes, a sum over the levels."""
     *inner_levels, outermost = levels
     if hierarchy.leaders:  # trees up to the first worker of each unit, and down again
         down_s: FloatOrArray = 0.0
@@ -254,15 +251,14 @@ def _hierarchical_all_reduce_s(
 
     # Reduce-scatters from the inside out, an all-reduce of the parts, and all-gathers back.
     seconds: FloatOrArray = 0.0
-    part_bytes = nbytes
-    shard_bytes = []  # bytes of a worker's part after the reduce-scatter of each inner level
+    part_bytes = [nbytes]  # bytes of a worker's part: the whole tensor, then after the reduce-scatter of each level
     for level in inner_levels:
-        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes, level.link, rule)
-        part_bytes = part_bytes / level.size
-        shard_bytes.append(part_bytes)
-    seconds = seconds + _on_link_s("all_reduce", hierarchy.between, outermost.size, part_bytes, outermost.link, rule)
-    for level, part_bytes in zip(reversed(inner_levels), reversed(shard_bytes), strict=True):
-        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part_bytes, level.link, rule)
+        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes[-1], level.link, rule)
+        part_bytes.append(part_bytes[-1] / level.size)
+    link, size = outermost.link, outermost.size
+    seconds = seconds + _on_link_s("all_reduce", hierarchy.between, size, part_bytes[-1], link, rule)
+    for level in reversed(inner_levels):
+        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part_bytes.pop(), level.link, rule)
     return seconds
 
 
@@ -279,8 +275,9 @@ def closed_form_s(
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
     """Return the name of the algorithm of a collective with the least closed-form time on a network.
 
-    Measured times and NCCL's times on NVLink come before the other closed forms. A tie goes to the first algorithm. If
-    no algorithm has a closed form, the collective's first algorithm is returned. Parameter servers are excluded.
+    If the network has measured times, or NVLink, for which NCCL's times are known, their algorithm is taken without a
+    comparison. A tie goes to the first algorithm. Parameter servers are excluded. Without any closed form the result is
+    the collective's first algorithm.
 
     >>> from syncline.costmodel import NETWORKS
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
@@ -303,10 +300,9 @@ def wire_bytes(
 ) -> FloatOrArray:
     """Return the bytes that each worker sends in a collective, as the mean over the workers.
 
-    In a ring or a pairwise exchange each worker sends all bytes of the closed form. In a broadcast along a tree P - 1
-    workers receive n bytes each, so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes
-    of worker i travel one hop for each digit 1 of i in binary, so the mean is n times the mean number of digits 1 in
-    0, ..., P - 1 (the root sends nothing).
+    In a ring or a pairwise exchange each worker sends the bytes of the module's table. In a tree's broadcast P - 1
+    workers receive n bytes each, so the mean is n (P - 1) / P. In a tree's gather the n bytes of worker i travel one
+    hop for each digit 1 of i in binary, so the mean is n times the mean number of digits 1 in 0, ..., P - 1.
 
     The arguments are those of `collective_s`; the collective's first algorithm is the default.
     """
@@ -315,26 +311,24 @@ def wire_bytes(
     definition = TABLE[kind][name]
     if isinstance(definition, Hierarchy):
         sizes = all_sizes(int(workers), group)
+        total_bytes: FloatOrArray = 0.0
         if kind != "all_reduce":
-            total_bytes: FloatOrArray = 0.0
             for number, part_bytes in level_parts(kind, sizes, nbytes):
                 sender_bytes = wire_bytes(kind, sizes[number], part_bytes, definition.between)
-                unit_workers = math.prod(sizes[:number]) if definition.leaders else 1  # one of them sends
-                total_bytes = total_bytes + sender_bytes / unit_workers
+                workers_per_sender = math.prod(sizes[:number]) if definition.leaders else 1
+                total_bytes = total_bytes + sender_bytes / workers_per_sender
             return total_bytes
         *inner_sizes, outermost_size = sizes
-        inside_bytes: FloatOrArray = 0.0
-        unit_workers = 1
-        # Per unit, each worker sends its part of n bytes, or the first worker sends n bytes.
+        unit_workers = 1  # in a unit, each worker sends its part of the n bytes, or the leader sends all of them
         for size in inner_sizes:
-            inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / unit_workers
+            total_bytes = total_bytes + 2 * nbytes * ((size - 1) / size) / unit_workers
             unit_workers *= size
-        return inside_bytes + wire_bytes(kind, outermost_size, nbytes, algorithm=definition.between) / unit_workers
+        return total_bytes + wire_bytes(kind, outermost_size, nbytes, algorithm=definition.between) / unit_workers
     if isinstance(definition, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(definition, NcclAlgorithm):
         return definition.sent(workers, nbytes)
-    if not isinstance(definition, Algorithm):  # measured times, NVLink, direct exchanges, places: as many as a ring
+    if not isinstance(definition, Algorithm):  # all others send as many bytes as the collective's first algorithm
         definition = FLAT[kind][ALGORITHMS[kind][0]]
     sent_bytes = definition.nbytes if definition.sent is None else definition.sent
     return sent_bytes(workers, nbytes)

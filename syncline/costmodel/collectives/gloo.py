@@ -90,9 +90,9 @@ class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: function ``(workers, nbytes, alpha_s, link)`` that returns the seconds without ``software_s``. The latency
-            ``alpha_s`` includes the overheads of a message, and counts twice where a message waits for a notice;
-            ``link.tcp`` has gloo's connections.
+        form: function ``(workers, nbytes, alpha_s, link)`` that returns the seconds of the closed form, without those
+            of `GlooCosts.software_s`. ``alpha_s`` is the latency with the overheads of a message; ``link.tcp`` are
+            gloo's connections.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link], FloatOrArray]
@@ -176,31 +176,31 @@ def window_s(
 ) -> FloatOrArray:
     """Return W, the seconds of K messages through one hop of a gloo ring, with two messages posted ahead.
 
-    ``W = 2 alpha + 2x + (K/2 - 1) y`` for even K, ``2 alpha + x + (K - 1)/2 y`` for odd K; y is the time of a pair.
+    The module's docstring has the formula.
 
     Args:
         messages: K, number of messages.
         message_s: x, seconds of a message on the link.
         alpha_s: alpha, latency of the link in seconds, with the overheads of a message.
-        one_socket: whether notices and data share a connection, as with two workers.
+        one_socket: whether the receivers' notices and the data share a connection, as with two workers.
     """
-    # On a shared connection a notice that is written while data leave waits behind them.
+    # On a shared connection a notice that is written while data leave waits behind the data.
     notice_waits = np.greater_equal(message_s, alpha_s)
     one_socket_pair_s = np.where(notice_waits, 2 * alpha_s + 2 * message_s, 2 * alpha_s + message_s)
-    pair_s = np.where(one_socket, one_socket_pair_s, np.maximum(2 * message_s, 2 * alpha_s + message_s))
+    pair_s = np.where(one_socket, one_socket_pair_s, np.maximum(2 * message_s, 2 * alpha_s + message_s))  # y
     odd = np.mod(messages, 2)  # 1 if K is odd, else 0
     return 2 * alpha_s + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
 
 
 def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of gloo's all-reduce: two rings of segments, with few latencies if the tensor is short."""
+    """Return the seconds of gloo's all-reduce: two rings of segments, with fewer latencies if the tensor is short."""
     num_segments, segment_bytes = segments(workers, nbytes)
     segments_per_chunk = num_segments // workers
     message_s = segment_bytes / connection_bytes_per_s(link)
     one_socket = np.equal(workers, 2)
     rings_s = 2 * window_s(segments_per_chunk * (workers - 1), message_s, alpha_s, one_socket=one_socket)
-    # Segments beyond the end of a short tensor are not sent, and save latencies: c used chunks pay those of the module.
-    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / segments_per_chunk)
+    # Segments beyond the end of a short tensor are not sent, which saves latencies (see the module's docstring).
+    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / segments_per_chunk)  # c
     all_latencies = 4 * (workers - 1)
     latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
     return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha_s, 0.0)
@@ -233,10 +233,10 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, li
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha_s)
     num_segments, segment_bytes = segments(workers, nbytes)
-    # With k segments for each of P workers, gloo's ring sends k P - 2 messages; a reduce-scatter needs k (P - 1).
+    # gloo's ring goes on to the end of all segments; a reduce-scatter would need fewer messages.
     messages = np.maximum(num_segments - 2, 1)  # a single worker has two segments, and its result is not used
     ring_s = window_s(messages, segment_bytes / rate, alpha_s, one_socket=np.equal(workers, 2))
-    # Each worker's own connection to the root was idle; all chunks together share the root's download.
+    # Each worker's connection to the root was idle, so that its window is small; all chunks share the root's download.
     sending_s = tcp.transfer_after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha_s)
     receiving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha_s + np.maximum(sending_s, receiving_s), 0.0)
@@ -250,9 +250,8 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray,
     for num_workers in sorted(set(np.ravel(workers).tolist())):  # np.unique would load masked arrays, which takes 10 ms
         paths_s = []
         for path in slowest_tree_paths(num_workers):
-            # The children of a parent share its link, and have a connection each.
             hops_s = sum(nbytes * np.maximum(num_children / rate, 1 / connection_rate) for num_children in path)
-            paths_s.append((1 + len(path)) * alpha_s + hops_s)
+            paths_s.append((1 + len(path)) * alpha_s + hops_s)  # the first notice travels, then each hop's message
         slowest_s = np.max(np.broadcast_arrays(*paths_s), axis=0)
         seconds = seconds + np.where(np.equal(workers, num_workers), slowest_s, 0.0)
     return seconds
@@ -262,9 +261,8 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray,
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
     """Return the paths down the tree of gloo's broadcast that may be the slowest, as each parent's number of children.
 
-    Worker v, with highest binary digit 2^j, sends to v + 2^i for all i > j at once, and these children share its link.
-    The order of the parents does not matter, so the numbers are sorted and equal paths are returned once. A path takes
-    one latency for its notice, and one for each parent.
+    Worker v, with highest binary digit 2^j, sends to v + 2^i for all i > j at once. The order of the parents on a path
+    does not matter, so the numbers are sorted and equal paths are returned once.
     """
     paths: dict[int, tuple[int, ...]] = {0: ()}  # by worker
     leaf_paths = set()
@@ -325,7 +323,7 @@ class WireBytes(NamedTuple):
 
 
 def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]:
-    """Return the number of messages that a worker sends in a collective, mean over workers, and the bytes of each.
+    """Return the number of messages that a worker sends in a collective, mean over workers, and the bytes of a message.
 
     The arguments are those of `gloo_s`.
     """
@@ -346,7 +344,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
         return 2.0 * peers, nbytes / 2
     if kind == "all_to_all":
         return float(peers), nbytes / workers
-    return peers / workers, nbytes  # all workers but one receive, or send, one message
+    return peers / workers, nbytes  # broadcast and gather: one message for each worker but the root
 
 
 def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:

@@ -56,13 +56,13 @@ from syncline.errors import SpecError
 
 
 class Hierarchy(NamedTuple):
-    """A hierarchical algorithm of a collective: the algorithm among the units of each level, and who takes part in it.
+    """A hierarchical algorithm of a collective: the flat algorithm of each level, and the workers that take part in it.
 
     Attributes:
-        between: the algorithm among the units of a level. For an all-reduce it is that of the outermost level; inside
-            are rings, or trees with ``leaders``.
-        leaders: whether only the first worker of each unit joins ``between``, with all its bytes; otherwise every
-            worker joins with its part of the bytes.
+        between: name of the flat algorithm among the units of each level. An all-reduce uses it on the outermost level
+            only, and inside rings, or trees if ``leaders`` is set.
+        leaders: whether only the first worker of each unit takes part, with all the unit's bytes; otherwise every
+            worker takes part with its own share of the bytes.
     """
 
     between: str
@@ -132,8 +132,8 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the number of units of the level below in a unit of each level, from the innermost level to the outermost.
 
-    For m nodes or sites of g workers the sizes are (g, m). The result is None if the network (or topology) has no
-    levels, or if its nodes or sites differ in size. In a topology of some workers only these count in units.
+    For m nodes or sites of g workers the sizes are (g, m). The result is None if the network has no levels, or if its
+    nodes or sites differ in size. In a topology of some workers (`MemberTopology`) only these are counted.
     """
     if isinstance(network, MemberTopology):
         return _sizes_of_members(network)
@@ -162,8 +162,7 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
         unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))
         if num_members % unit_members:
             return None
-        units = unit_by_member[::unit_members]
-        # Members must fill the units evenly and in order.
+        units = unit_by_member[::unit_members]  # the units in order, if each has equally many consecutive members
         if np.any(np.diff(units) <= 0) or np.any(np.repeat(units, unit_members) != unit_by_member):
             return None
         member_sizes.append(unit_members // lower_members)
@@ -199,8 +198,8 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
     Raises:
         SpecError: a network without nodes or sites of equal size.
-        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a topology of some of the
-            workers, because the other workers may send too (see `group_peers`).
+        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a `MemberTopology`, because
+            workers that are no members may send too (see `group_peers`).
     """
     if isinstance(network, MemberTopology):
         raise NoClosedForm("network", network.name, "all workers, or groups of all of them")
@@ -213,7 +212,7 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
 @lru_cache(maxsize=1024)  # every algorithm on the network calls it
 def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
-    """Return the groups of workers that exchange at each level of a network of nodes, sites or levels, inside out."""
+    """Return the result of `peers` on a network of nodes, sites or levels."""
     if isinstance(network, Sites):
         size = node_size(network, workers)
         if size is None:
@@ -240,17 +239,15 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
 
 
 def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
-    """Return the ranks of the first of all groups of workers that have the same spacing of ranks as a group.
+    """Return the ranks of the first group, if groups with the size and the spacing of ``ranks`` partition all workers.
 
-    The result is None if the ranks are not at equal distances, or if such groups do not partition all workers.
+    The result is None if they do not, or if the ranks are not at equal distances.
 
     >>> first_group_like((1, 5), 8), first_group_like((1, 2), 8)
     (range(0, 8, 4), None)
     """
     spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    block = (
-        len(ranks) * spacing
-    )  # consecutive ranks that interleaved groups share: one from each of the first `spacing`
+    block = len(ranks) * spacing  # number of consecutive ranks that ``spacing`` interleaved groups share
     if spacing < 1 or workers % block or ranks[0] % block >= spacing:
         return None
     is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, spacing))
@@ -261,8 +258,8 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
 def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
     """Return the workers among which a group communicates at each level of a network, from the innermost level on.
 
-    Levels that add no members to the group are left out. All groups have the same spacing and send at once. A spacing
-    above 1 interleaves groups: a unit has leaders of several groups, so a level's ``leader_link`` is its ``link``.
+    Levels that add no members to the group are left out. All groups have the same spacing and send at once. With a
+    spacing above 1 every worker of a unit leads a group, so that a level's ``leader_link`` is its ``link``.
 
     Args:
         network: network of nodes, sites or levels.
@@ -282,7 +279,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     unit_workers = lower_members = 1
     for size, level in zip(sizes, peers(network, workers), strict=True):
         unit_workers *= size
-        unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))
+        unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # members of the first group in a unit
         is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
         block_fills_units = block % unit_workers == 0 and is_aligned
         blocks_fill_unit = unit_workers % block == 0
@@ -297,7 +294,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """Return the sizes of all levels of a hierarchy; their product is the number of workers."""
+    """Return the sizes of all levels of a hierarchy, whose product is P, from those of the inner levels."""
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     inner_sizes = (inner,) if isinstance(inner, int) else inner
@@ -317,9 +314,9 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
         return _link_of_only_level(network, workers)
     size = node_size(network, workers)
     if not isinstance(network, TwoLevel | Sites) or size not in (1, workers):
-        return None  # such as several nodes or sites of several workers, or of different sizes
+        return None  # workers in one node and workers in different nodes have different links
     if isinstance(network, TwoLevel):
-        return network.inner if size == workers and workers > 1 else network.outer
+        return network.outer if size == 1 else network.inner
     if network.count == 1:
         return network.lan
     is_full_duplex = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
@@ -327,13 +324,13 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
 
 
 def _link_of_only_level(network: MultiLevel, workers: int) -> Link | None:
-    """Return the link between the units of the only level with several, or None if one link cannot stand for all."""
-    levels_of_several = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
-    if len(levels_of_several) > 1:
+    """Return the link of the level that joins all workers, or None unless one link of one level joins them."""
+    joining_levels = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
+    if len(joining_levels) > 1:
         return None
-    if not levels_of_several or levels_of_several == [0]:
+    if not joining_levels or joining_levels == [0]:
         return network.levels[0].link
-    (level,) = levels_of_several  # its units below have one worker each
+    (level,) = joining_levels  # a unit below has a single worker, so that only one sends
     if not network.is_half_duplex(level, workers):
         return network.crossing(level, workers, all_send=False)
     # A half-duplex link stands for the level only if messages pass no other links or pools.

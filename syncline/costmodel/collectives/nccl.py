@@ -95,7 +95,7 @@ Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -121,7 +121,7 @@ class NcclAlgorithm(NamedTuple):
     Attributes:
         form: function ``(workers, nbytes, link, costs)`` that returns seconds.
         sent: function ``(workers, nbytes)`` that returns the bytes that each worker sends, mean over workers.
-        directions: transfers that a worker's half-duplex link carries at once; None if workers differ.
+        directions: transfers that a worker's half-duplex link carries at once, 1 or 2; None if workers differ.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts], FloatOrArray]
@@ -155,7 +155,7 @@ def nccl_sockets_s(
     costs = costs or link.nccl or DEFAULT
     algorithm = NCCL_ALGORITHMS[kind]
     if link.duplex == "half":
-        if algorithm.directions is None:
+        if algorithm.directions is None:  # the first worker of a chain only sends, the next ones also receive
             expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
             raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
         if algorithm.directions > 1:
@@ -201,8 +201,8 @@ def _ring_s(laps: int, workers: IntOrArray, block_bytes: FloatOrArray, link: Lin
 
 def ring_end_s(block_bytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
     """Return u, the seconds from the end of a ring's last step until the last slice has arrived."""
-    first_bytes = np.minimum(block_bytes, costs.ring_piece_bytes)
-    other_slices_s = (1 - costs.first_slice_part) * first_bytes / link.goodput_bytes_per_s
+    piece_bytes = np.minimum(block_bytes, costs.ring_piece_bytes)
+    other_slices_s = (1 - costs.first_slice_part) * piece_bytes / link.goodput_bytes_per_s
     return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + other_slices_s)
 
 
@@ -210,19 +210,13 @@ def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclC
     """Return the seconds of a chain, in which each worker forwards the whole tensor piece by piece."""
     alpha_s, overhead_s, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
     piece_bytes = costs.chain_piece_bytes
-    # The first piece fills the chain in P - 1 messages, of which the first counts among the n bytes.
+    # The first piece passes P - 2 links before it comes to the last link, which then carries all n bytes.
     filling_s = np.subtract(workers, 2) * (overhead_s + np.minimum(piece_bytes, nbytes) / rate)
     return nbytes / rate + np.ceil(nbytes / piece_bytes) * overhead_s + np.subtract(workers, 1) * alpha_s + filling_s
 
 
-def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: NcclCosts) -> FloatOrArray:
-    """Return the seconds in which a worker sends n/P bytes to each of the P - 1 others."""
-    message_s = link.overhead_s + np.divide(nbytes, workers) / link.goodput_bytes_per_s
-    return np.subtract(workers, 1) * message_s + link.latency_s
-
-
-def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: NcclCosts) -> FloatOrArray:
-    """Return the seconds in which worker 0 receives n bytes from each of the P - 1 others."""
+def _posted_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: NcclCosts) -> FloatOrArray:
+    """Return the seconds in which a worker sends n bytes to each of the P - 1 others, or receives n from each."""
     return np.subtract(workers, 1) * (link.overhead_s + nbytes / link.goodput_bytes_per_s) + link.latency_s
 
 
@@ -240,10 +234,14 @@ NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
         other_parts_bytes,
         2,
     ),
-    "all_to_all": NcclAlgorithm(_all_to_all_s, other_parts_bytes, 2),
+    "all_to_all": NcclAlgorithm(
+        lambda workers, nbytes, link, costs: _posted_s(workers, np.divide(nbytes, workers), link, costs),
+        other_parts_bytes,
+        2,
+    ),
     "broadcast": NcclAlgorithm(_chain_s, other_parts_bytes, None),
     "reduce": NcclAlgorithm(_chain_s, other_parts_bytes, None),
-    "gather": NcclAlgorithm(_gather_s, other_parts_bytes, 1),
+    "gather": NcclAlgorithm(_posted_s, other_parts_bytes, 1),
 }
 """The algorithm of NCCL for each collective."""
 
@@ -290,16 +288,12 @@ CHAINS = ("broadcast", "reduce")
 """Collectives for which NCCL sends the whole tensor along the ring, from one GPU to all others or back."""
 
 
-class NvlinkAlgorithm(NamedTuple):
-    """The algorithm that NCCL chooses among GPUs with NVLink, timed as a whole."""
-
-
 NVLINK = "nccl-nvlink"
-"""The name of `NvlinkAlgorithm`."""
+"""The name of the algorithm that NCCL chooses among GPUs with NVLink."""
 
 
 class GpuNodes(NamedTuple):
-    """GPUs in nodes, as NCCL finds them.
+    """The GPUs of several nodes with NVLink, and what NCCL's formulas need to know of them.
 
     Attributes:
         gpus: g, GPUs of a node that take part.
@@ -327,9 +321,8 @@ DATA_CENTRE_S = 250e-6
 def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     """Return the GPU nodes that the levels of a group describe, or None if NCCL's algorithms with NVLink do not apply.
 
-    They apply if the innermost level has NVLink, and the other levels are of one data centre: none is narrower than a
-    node's network cards (the second level), which carry all bytes that leave a node, and none above the cards has a
-    longer latency than a data centre.
+    They apply to nodes with NVLink in one data centre: no level is narrower than the nodes' network cards (the second
+    level), and no level above the cards has a longer latency than a data centre.
 
     Args:
         levels: levels from the innermost on (`syncline.costmodel.collectives.hierarchical.Peers`).
@@ -365,10 +358,7 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> Flo
     >>> [round(1e3 * float(nvlink_s("all_reduce", nbytes, gpus)), 2) for nbytes in (2**20, 2**30)]
     [0.16, 6.1]
     """
-    fastest_s: FloatOrArray = np.inf
-    for seconds in _nvlink_algorithms_s(kind, nbytes, gpu_nodes).values():
-        fastest_s = np.minimum(fastest_s, seconds)
-    return fastest_s
+    return reduce(np.minimum, _nvlink_algorithms_s(kind, nbytes, gpu_nodes).values())
 
 
 def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> str:
@@ -384,18 +374,20 @@ def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> st
 
 
 def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> dict[str, FloatOrArray]:
-    """Return the seconds of each algorithm and protocol of NCCL by name; infinite where NCCL has no such algorithm."""
+    """Return the seconds of each algorithm and protocol of NCCL by name; infinite where NCCL does not run it.
+
+    The comments have the symbols of the module's docstring.
+    """
     if gpu_nodes is None or kind not in NVLINK_LAPS:
         raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(NVLINK_LAPS)} on NVLink")
     gpus, nodes, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.nodes, gpu_nodes.costs, gpu_nodes.card_latency_s
     laps, workers = NVLINK_LAPS[kind], np.multiply(gpus, nodes)
-    factor, microsecond = costs.factor, 1e-6 * costs.factor
-    # S: an all-gather's n is the part of each worker.
-    total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
-    large_part = total_bytes / (total_bytes + costs.half_bytes)  # w: how much the seconds of large tensors count
+    factor, microsecond = costs.factor, 1e-6 * costs.factor  # all seconds grow by the factor of a slowed network
+    total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)  # S
+    large_part = total_bytes / (total_bytes + costs.half_bytes)  # w
     is_multi_node = np.greater(nodes, 1)
-    rate = np.minimum(*_nccl_rates(gpu_nodes))
-    call_s = factor * (costs.call_s + is_multi_node * costs.network_call_s)
+    rate = np.minimum(*_nccl_rates(gpu_nodes))  # B
+    call_s = factor * (costs.call_s + is_multi_node * costs.network_call_s)  # t
     ring_bytes = laps * total_bytes * (1.0 if kind in CHAINS else (workers - 1) / workers)
     two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
     network_limit = np.where(nodes == 2, two_nodes_limit, more_nodes_limit)
@@ -404,7 +396,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
     for index, protocol in enumerate(PROTOCOLS):
         limit = ll_limit if protocol == "LL" else np.inf
         lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
-        # NCCL's latencies; a step between nodes takes at least the network's latency alpha.
+        # NCCL's latencies: t_0; steps inside a node, t_r and t_t; between nodes, t_n and t_m, at least alpha.
         ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
         post_s = microsecond * NETWORK_POST_US[index] * is_multi_node
         ring_inner_s = np.maximum(microsecond * STEP_US["nvlink"]["ring"][index], post_s)
@@ -430,7 +422,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
 
 
 def _nccl_rates(gpu_nodes: GpuNodes) -> tuple[FloatOrArray, FloatOrArray]:
-    """Return the bytes per second that NCCL reaches on a GPU's NVLink, and on all cards of a node (infinite in one)."""
+    """Return b NVLink and C, the bytes per second of a GPU's NVLink and of a node's cards (infinite in one node)."""
     costs = gpu_nodes.costs
     cards_rate = costs.card_part * gpu_nodes.gpus * gpu_nodes.card_bytes_per_s
     is_multi_node = np.greater(gpu_nodes.nodes, 1)
@@ -449,9 +441,9 @@ def _switch_algorithms_s(
     Args:
         gpu_nodes: the GPUs.
         total_bytes: S, bytes of the tensor.
-        large_part: w, weight of the seconds that large tensors take besides.
-        call_s: seconds of a call.
-        ring_bytes: bytes that a worker of a ring sends; in NVLSTree a node's cards carry as many.
+        large_part: w, part of the seconds ``lap_s`` and ``switch_gpu_s`` that the tensor pays.
+        call_s: t, seconds of a call.
+        ring_bytes: 2 (P - 1)/P S, the bytes that a node's cards carry in NVLSTree.
     """
     gpus, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.costs, gpu_nodes.card_latency_s
     microsecond, is_multi_node = 1e-6 * costs.factor, np.greater(gpu_nodes.nodes, 1)
@@ -517,11 +509,11 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         """Return T(count, n'), with as many bytes on each of the node's links as n bytes among ``gpus`` put there."""
         equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * num_rings[count] / num_rings[gpus]
         sizes, seconds = measured[count]
-        if equivalent_bytes > sizes[-1]:  # at the rate of the largest measured size; below the smallest at its time
+        if equivalent_bytes > sizes[-1]:  # at the rate of the largest measured size
             return float(seconds[-1] * equivalent_bytes / sizes[-1])
         return float(np.interp(equivalent_bytes, sizes, seconds))
 
-    if lower == upper:  # measured, or beyond the measured numbers
+    if lower == upper:  # the number of GPUs was measured, or is beyond all measured numbers
         return time_s(lower)
     weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)  # linear in 1/P
     return weight * time_s(lower) + (1 - weight) * time_s(upper)
@@ -529,7 +521,7 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
 
 @cache
 def node_times(gpu: str) -> TimesBySize:
-    """Return the measured all-reduces inside nodes with a GPU, by number of GPUs, from the package's file."""
+    """Return the package's measured all-reduces inside nodes with GPUs of a model, by number of GPUs."""
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
     points = np.array(sorted(nvlink_all_reduce(gpu).points))  # columns: number of GPUs, bytes, seconds
@@ -538,9 +530,9 @@ def node_times(gpu: str) -> TimesBySize:
 
 
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
-    """Return whether a link, or its star, has measured times of a collective for all these numbers of workers.
+    """Return whether the measured times of a link, or of a star's links, tell a collective's time among these workers.
 
-    Times of other numbers of workers follow from the measured ones if their number of rings is known (`RINGS`).
+    The measured numbers of workers tell those of other numbers, as far as `RINGS` has their rings.
     """
     times: NodeTimes | None = getattr(network, "measured", None)
     if times is None or kind != "all_reduce":

@@ -71,7 +71,7 @@ Owners: TypeAlias = Literal["workers", "places", "server"]
 
 
 class DirectAlgorithm(NamedTuple):
-    """An all-reduce by direct exchange: each worker sends to all owners of parts at once, over separate connections."""
+    """An all-reduce by direct exchange: each worker sends all owners their parts at once, over separate connections."""
 
     owners: Owners = "workers"
 
@@ -88,15 +88,15 @@ DIRECT_ALGORITHMS = {
 
 
 def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owners = "workers") -> FloatOrArray:
-    """Return the seconds of an all-reduce in which all workers send to the owners of the parts at once, on equal links.
+    """Return the seconds of an all-reduce by direct exchange on equal links, on which ``places`` means ``workers``.
 
-    One worker takes no time. Equal links have no places, so that every worker is an owner unless there is one server.
+    The module's docstring has the formula and the owners. One worker takes no time.
 
     >>> f"{direct_s(4, 1e9, Link(10e-3, 125e6)):.2f}, {direct_s(4, 1e9, Link(10e-3, 125e6), 'server'):.2f}"
     '12.02, 48.02'
     """
     owner_count = 1 if owners == "server" else workers
-    # Owners send and receive at once, for which half duplex takes twice the time; a server does first one, then other.
+    # Several owners send while they receive, which takes twice the time on half duplex; a server sends afterwards.
     half_duplex_factor = 2 if link.duplex == "half" and owners != "server" else 1
     transfer_s = half_duplex_factor * nbytes * (2 * (np.subtract(workers, 1)) / owner_count) / link.goodput_bytes_per_s
     return np.where(np.greater(workers, 1), 2 * (link.latency_s + link.overhead_s) + transfer_s, 0.0)[()]

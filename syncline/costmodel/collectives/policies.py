@@ -37,7 +37,7 @@ constants, about 2.25), without the parts that the model leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -108,8 +108,8 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     """Return the name of the algorithm that carries a collective, which a policy may choose.
 
     Args:
-        name: an algorithm, a policy, or None for the network's default. An algorithm of another collective stands for
-            the first of this one.
+        name: an algorithm, a policy, or None for the network's default. If this collective has no algorithm of that
+            name but another has, the collective's first algorithm is taken.
         kind: one of ``COLLECTIVES``.
         workers: number of workers.
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
@@ -138,17 +138,17 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the algorithms that policy ``nccl`` may choose on a flat network: a ring or its substitute, and others.
+    """Return the algorithms that policy ``nccl`` may choose: NCCL's usual one, or the nearest to it, and another.
 
-    An all-reduce also has a tree. `PAT_KINDS` have PAT between nodes of a single GPU.
+    The other is a double binary tree for an all-reduce, and PAT for `PAT_KINDS` between nodes of a single GPU.
     """
     name = "ring" if kind == "all_reduce" else NEAREST_TO_NCCL[kind]
     if nccl_on(network) is not None:
         name = NCCL_RUNS.get(kind, name)
     if kind == "all_reduce":
         return name, "double-binary-tree"
-    joins_cards = isinstance(network, Link) and network.fabric == "network" and network.nccl is None
-    return (name, "pat") if kind in PAT_KINDS and joins_cards else (name,)
+    joins_single_gpus = isinstance(network, Link) and network.fabric == "network" and network.nccl is None
+    return (name, "pat") if kind in PAT_KINDS and joins_single_gpus else (name,)
 
 
 def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
@@ -163,13 +163,7 @@ def algorithm_for(
 ) -> str | None:
     """Return the name of the algorithm that carries a collective, or None for the first of its algorithms.
 
-    Args:
-        algorithms: an algorithm, a policy, None, or a mapping from kinds of collectives to any of them; their meaning
-            is that of ``name`` in `chosen_algorithm`.
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers.
-        nbytes: bytes of the collective.
-        network: a link or another network that joins the workers.
+    The arguments are those of `chosen_algorithm`, with a name for all kinds of collectives, or one for each of some.
     """
     name = algorithm_of(algorithms, kind) or None
     # In these cases the bytes and the number of workers, which may be arrays, do not matter.
@@ -209,7 +203,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
-    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # in nodes only an all-reduce has a choice
+    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # in nodes only an all-reduce has two names
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
     return names[0] if is_ring else names[1]
 
@@ -238,9 +232,7 @@ def nccl_estimates_s(
     nbytes = nbytes * workers if kind == "all_gather" else nbytes
     size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
-    ll_limit = two_nodes_limit if nodes == 2 else more_nodes_limit
-    if nodes == 1:
-        ll_limit = LL_BYTES_PER_S[4]  # Hopper's NVLink, like all constants
+    ll_limit = {1: LL_BYTES_PER_S[4], 2: two_nodes_limit}.get(nodes, more_nodes_limit)  # in one node, that of Hopper
     tree_levels = nodes.bit_length() - 1
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):
@@ -257,16 +249,15 @@ def nccl_estimates_s(
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_levels * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
         ring_rate = RING_PARTS[index] * bus_rate
-        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]  # NCCL's in one node
+        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]  # NCCL's number for one node
         tree_rate = TREE_EFFICIENCY * tree_part * bus_rate
         if protocol == "LL":
             ring_rate, tree_rate = np.minimum(ll_limit, ring_rate), np.minimum(ll_limit, tree_rate)
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
-        if not is_all_reduce:
-            continue
-        corrections = TREE_CORRECTION[index]
-        correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
-        estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
+        if is_all_reduce:
+            corrections = TREE_CORRECTION[index]
+            correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
+            estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
     if not is_all_reduce:
         level_us = PAT_LEVEL_PART * STEP_US["net"]["tree"][PROTOCOLS.index("Simple")]
         pat_us = PAT_BASE_US + tree_levels * level_us + workers * PAT_WORKER_US
@@ -274,20 +265,15 @@ def nccl_estimates_s(
     return estimates
 
 
-class _NcclView(NamedTuple):
-    """A network as NCCL's model sees it: number of nodes, the fabric inside each, and the rate of a node's channels."""
+def _nccl_view(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
+    """Return what NCCL's model knows of a network: number of nodes, fabric inside each, bytes per second of a node.
 
-    nodes: int
-    fabric: str
-    bus_bytes_per_s: FloatOrArray
-
-
-def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
-    """Return a network as NCCL's model sees it; other networks than links and nodes get an infinite rate."""
+    On other networks than links and nodes the rate is infinite.
+    """
     if isinstance(network, Link):
         rate, fabric = network.goodput_bytes_per_s, network.fabric
         # Network cards join nodes of one GPU each; NVLink and PCI Express join the GPUs of one node.
-        return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
+        return (workers, "pcie", rate) if fabric == "network" else (1, fabric, rate)
     if isinstance(network, TwoLevel):
         nodes, link = len(network.sizes(workers)), network.inner
         cards_rate = network.nics * float(network.outer.goodput_bytes_per_s)
@@ -295,8 +281,8 @@ def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
         shape, link = network.shape(workers), network.levels[0].link
         nodes = workers // shape.sizes[0]
         cards_rate = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
-    else:  # each worker is a node if there are no sites of one size
-        return _NcclView(workers // (node_size(network, workers) or 1), "pcie", np.inf)
+    else:  # a site or a unit of the lowest level counts as a node, or else each worker
+        return workers // (node_size(network, workers) or 1), "pcie", np.inf
     link_rate = float(link.goodput_bytes_per_s)
     fabric = "pcie" if link.fabric == "pcie" else "nvlink"
-    return _NcclView(nodes, fabric, link_rate if nodes == 1 else min(link_rate, cards_rate))
+    return nodes, fabric, link_rate if nodes == 1 else min(link_rate, cards_rate)

@@ -275,7 +275,7 @@ def _level_prices(
 ) -> CollectivePrices | None:
     """Return the prices of a collective that goes level by level, or None if it has no closed form.
 
-    On NVLink, NCCL's algorithm comes first if ``algorithms`` permits it, then the fastest hierarchical one of ``names``.
+    On NVLink it is NCCL's algorithm, if ``algorithms`` permits it; else the fastest of the hierarchical ``names``.
     """
     permits_nvlink = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
     nodes = nodes_of(levels) if permits_nvlink else None

@@ -28,7 +28,6 @@ from syncline.costmodel.collectives.nccl import (
     NVLINK_LAPS,
     GpuNodes,
     NcclAlgorithm,
-    NvlinkAlgorithm,
     is_measured,
     nodes_of,
 )
@@ -41,7 +40,7 @@ from syncline.costmodel.collectives.placed import (
     DirectAlgorithm,
     PlacedAlgorithm,
 )
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link import Link, MemberTopology
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.places import place_of
@@ -51,25 +50,18 @@ from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.errors import SpecError, one_of
 
 
-class MeasuredAlgorithm(NamedTuple):
-    """A library's all-reduce with measured times instead of a formula, see `syncline.costmodel.collectives.nccl`."""
+class TimedAlgorithm(NamedTuple):
+    """An algorithm of `TIMED_AS_A_WHOLE`, see `syncline.costmodel.collectives.nccl`."""
 
 
 MEASURED = "measured"
-"""The name of the all-reduce whose times a link has measured."""
+"""The name of the all-reduce of which a link has measured times."""
 
 TIMED_AS_A_WHOLE = (MEASURED, NVLINK)
-"""The algorithms without messages: all workers are done together, so many seconds after the last has come."""
+"""The algorithms without messages: all workers finish at once, the known seconds after the last of them has begun."""
 
 AnyAlgorithm: TypeAlias = (
-    Algorithm
-    | Hierarchy
-    | PlacedAlgorithm
-    | DirectAlgorithm
-    | GlooAlgorithm
-    | NcclAlgorithm
-    | MeasuredAlgorithm
-    | NvlinkAlgorithm
+    Algorithm | Hierarchy | PlacedAlgorithm | DirectAlgorithm | GlooAlgorithm | NcclAlgorithm | TimedAlgorithm
 )
 
 
@@ -81,9 +73,9 @@ def _algorithms(kind: str) -> dict[str, AnyAlgorithm]:
     if kind in NCCL_RUNS:
         algorithms[NCCL_RUNS[kind]] = NCCL_ALGORITHMS[kind]
     if kind == "all_reduce":
-        algorithms |= {**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()}
+        algorithms |= {**DIRECT_ALGORITHMS, MEASURED: TimedAlgorithm()}
     if kind in NVLINK_LAPS:
-        algorithms[NVLINK] = NvlinkAlgorithm()
+        algorithms[NVLINK] = TimedAlgorithm()
     return algorithms
 
 
@@ -175,8 +167,8 @@ def hivemind_on(network: Network | Topology) -> HivemindCosts | None:
 def default_algorithm(kind: str, network: Network | Topology) -> str:
     """Return the default algorithm of a collective on a network.
 
-    It is gloo's or NCCL's if the network carries the costs of that library and the library has its own; a direct
-    exchange for an all-reduce, if the network carries the costs of hivemind; and else the collective's first.
+    If the network carries the costs of gloo or NCCL, it is that library's own algorithm. With the costs of hivemind an
+    all-reduce is a direct exchange. Otherwise, and if the library has none, it is the collective's first algorithm.
     """
     first = algorithm_name(kind)
     if network.gloo is not None:
@@ -195,32 +187,26 @@ def link_of_all(network: Network | Topology, workers: int) -> Any:
 def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | None:
     """Return the nodes of GPUs with NVLink in which the workers of a network are, or None if they have no NVLink.
 
-    Workers of a topology of some workers share the network cards of their nodes with groups of the same spacing.
+    Some workers of a topology (`MemberTopology`) share their nodes' network cards with similar groups of the others,
+    see `group_peers`.
     """
-    members = getattr(network, "members", None)  # only a topology of some workers has members
-    whole_network: Any = network if members is None else getattr(network, "whole", None)
-    levels_network = getattr(whole_network, "network", whole_network)  # a topology knows its network
+    members = network.members.tolist() if isinstance(network, MemberTopology) else None
+    base: Any = network.whole if isinstance(network, MemberTopology) else network
+    levels_network = getattr(base, "network", base)  # a topology knows its network
     if isinstance(levels_network, (TwoLevel, MultiLevel)):
-        all_workers = int(np.max(workers)) if members is None else whole_network.workers
-        group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)
-        if group is None:
-            return None
+        all_workers = int(np.max(workers)) if members is None else base.workers
+        group = range(all_workers) if members is None else first_group_like(members, all_workers)
         try:
-            levels = group_peers(levels_network, group, all_workers)
+            levels = () if group is None else group_peers(levels_network, group, all_workers)
         except NoClosedForm:
             return None
         return nodes_of(levels) if levels else None
 
-    # On a link or a star all workers are in one node.
+    # On a link or a star all workers are in one node. The formulas for NVLink hold on full-duplex links only.
     costs = getattr(network, "nvlink", None)
-    if costs is None:
+    if costs is None or np.any(network.duplex == "half" if isinstance(network, Link) else base.half_duplex):
         return None
-    if isinstance(network, Link):
-        is_half_duplex, rate = network.duplex == "half", network.goodput_bytes_per_s
-    else:
-        is_half_duplex, rate = bool(np.any(whole_network.half_duplex)), whole_network.bandwidth_bytes_per_s.min()
-    if is_half_duplex:  # the formulas for NVLink have both directions at once
-        return None
+    rate = network.goodput_bytes_per_s if isinstance(network, Link) else network.bandwidth_bytes_per_s.min()
     return GpuNodes(workers, nodes=1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
 
 
@@ -248,10 +234,10 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
 def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the names of the algorithms of which policy ``auto`` takes the fastest, on networks without closed forms.
 
-    On a `Matrix` an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives have their
-    algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph an
-    all-reduce is the ordered ring, because the links of hosts may be a switch's, on which direct messages would look
-    free. On other networks the only candidate is the collective's first algorithm.
+    - On a `Matrix`, an all-reduce is an ordered ring, a direct exchange, or goes by places. With hivemind it is always
+      the direct exchange. Other collectives use their algorithms for any network, with the ring in order.
+    - On a graph, an all-reduce is the ordered ring: the many messages of a direct exchange would look free on switches.
+    - On other networks the only candidate is the collective's first algorithm.
     """
     place_by_worker = place_of(network, workers)
     if kind == "all_reduce" and hivemind_on(network) is not None:
@@ -259,10 +245,8 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
     if place_by_worker is None:
         return ALGORITHMS[kind][:1]
     if kind != "all_reduce":
-        names = ALGORITHMS[kind]
-        if OF_PLACES[kind]:  # the ordered ring replaces the ring
-            names = tuple(name for name in names if name != "ring")
-        return OF_PLACES[kind] + names
+        # The ordered ring, if there is one, replaces the ring.
+        return OF_PLACES[kind] + tuple(name for name in ALGORITHMS[kind] if name != "ring" or not OF_PLACES[kind])
     _, place_sizes = np.unique(place_by_worker, return_counts=True)
     if not hasattr(network, "places") and max(place_sizes) == 1:  # a graph, whose hosts are places of their own
         return (ORDERED_RING,)

@@ -39,7 +39,7 @@ class AfterIdling(NamedTuple):
     """The extra seconds of a collective over TCP as a function of the seconds for which the network idled before it.
 
     Attributes:
-        opening_s: function of the idle seconds that returns the extra seconds.
+        opening_s: function of the idle seconds that returns the extra seconds, in which windows open.
         longest_s: idle seconds beyond which the extra seconds no longer grow.
     """
 
@@ -56,7 +56,7 @@ class Opening(NamedTuple):
 
     Attributes:
         timeout_s: idle seconds after which TCP halves a window.
-        seconds: opening seconds after 1 to K timeouts, ``(K,)``; more timeouts change nothing.
+        seconds: opening seconds after 1, ..., K timeouts, ``(K,)``; after K timeouts windows do not shrink further.
     """
 
     timeout_s: float
@@ -72,9 +72,9 @@ class Opening(NamedTuple):
 def opening_connections(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the number of connections of a collective that open one after another, and the bytes on each.
+    """Return how many connections of a collective open their windows one after another, and the bytes on each.
 
-    The arguments are those of `collective_s`; the algorithm is one of flat networks, of gloo or of NCCL.
+    The arguments are those of `collective_s`; the algorithm is one for any network, of gloo or of NCCL.
     """
     if algorithm in ON_ONE_CONNECTION:
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
@@ -82,19 +82,18 @@ def opening_connections(
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":  # a binomial tree, too
         return rounds_and_block(kind, workers, nbytes, algorithm="binomial")
-    if is_direct(kind, algorithm):  # a part of n/P bytes to its owner, and the sum of the sender's own part
+    if is_direct(kind, algorithm):  # a worker sends each other worker n/P bytes, and then the sum of its own part
         return 1, 2 * nbytes / np.asarray(workers)
-    if kind == "all_to_all":
-        return 1, nbytes / np.asarray(workers)
-    return 1, nbytes
+    message_bytes = nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
+    return 1, message_bytes
 
 
 def collective_opening_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: str | None, idle_s: FloatOrArray
 ) -> FloatOrArray:
-    """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``; all numbers broadcast.
+    """Return the extra seconds of a collective after ``idle_s`` idle seconds, 0 on a link without ``tcp``.
 
-    The arguments are those of `collective_s`, with the link of every worker, and the seconds since the last collective.
+    The other arguments are those of `collective_s`, with the link of every worker. All numbers broadcast.
     """
     if link.tcp is None:
         return 0.0
@@ -132,7 +131,7 @@ def after_idling(
 
     round_trip_s = 2 * float(np.max(link.latency_s))
     rate = float(np.max(link.goodput_bytes_per_s))
-    # TCP halves the window after each timeout, until the window has its initial size.
+    # TCP halves windows after each timeout until they have their initial size; another timeout is a safe margin.
     longest_s = float(tcp.timeout_s(round_trip_s)) * (1 + tcp.halvings(rate, round_trip_s))
     return AfterIdling(opening_s, longest_s)
 
@@ -140,7 +139,7 @@ def after_idling(
 def collective_opening(
     kind: str, workers: int, nbytes: float, network: Network | Topology, algorithm: str | None
 ) -> Opening | None:
-    """Return the opening seconds of a collective's connections on a link or a star; None if they open at once.
+    """Return the opening seconds of a collective's connections on a link or a star, or None if they never open slowly.
 
     The arguments are those of `collective_s`.
     """

@@ -38,13 +38,13 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
     ``nbytes`` matters for gloo and NCCL, which cut it into pieces. The arguments are those of `collective_s`.
     """
     if algorithm in HIERARCHIES[kind]:
-        sizes = level_sizes(network, workers) or (workers, 1)  # without levels, one of all workers
+        sizes = level_sizes(network, workers) or (workers, 1)  # a network without levels is one unit
         between = HIERARCHIES[kind][algorithm].between
         if kind != "all_reduce":
             return sum(workers // size * most_messages(kind, between, size, network) for size in sizes)
         *inner_sizes, outermost_size = sizes
         group_messages = most_messages(kind, between, workers=outermost_size, network=network)
-        # At each inner level a worker sends fewer messages than the level has units, in and out again.
+        # At each inner level a worker sends fewer messages than the level has units, in the reduction and again back.
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])

@@ -50,15 +50,12 @@ gc-asia: gc-aus 131 162
 """)
 """For pairs of regions: milliseconds of a ping, Mbit/s of one TCP stream."""
 
-AWS_SOURCE = (
+SOURCE = (
     "Measured between AWS regions through a VPN, one p3.2xlarge at each end, 4 threads with 4 sockets each: "
-    "github.com/BinhangYuan/tc_cluster_setting, results/p2p.md (2022). A pair with one direction has it for both."
-)
-GOOGLE_SOURCE = (
+    "github.com/BinhangYuan/tc_cluster_setting, results/p2p.md (2022). A pair with one direction has it for both. "
     "Measured between zones of Google Cloud with iperf, one TCP stream, n1-standard-8 at each end: "
     "github.com/cirquit/hivemind-multi-cloud 654cc02, artifacts/networking (PVLDB 17, 2024), MIT."
 )
-SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 """Sources of the measured numbers."""
 
 

@@ -37,9 +37,7 @@ P + 1 is a power of two, else 0. H is the mean over workers of the messages that
 scatter, O the number of ones that 0, ..., P - 1 have together in binary. If workers send different numbers of bytes,
 the table has the mean. Each file describes the senders, receivers and sizes of its messages.
 
-The double binary tree sends half of the data up and down each of two trees, without chunks: a worker receives all of a
-half before it forwards it. The efficient server gathers the n bytes of every worker along the scatter's tree, then
-broadcasts n bytes by a scatter and an all-gather. gloo's reduce-scatter is `all-reduce`, of which workers keep a part.
+gloo's reduce-scatter is `all-reduce`, of which workers keep a part.
 
 On half-duplex links a transfer has the full bandwidth if workers only send or only receive in a round (trees, gather,
 naive server), and half of it if all workers do both. The other algorithms raise `NoClosedForm`: with a fold, or if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +37,7 @@ class Round(NamedTuple):
 
 
 class RoundTable(Sequence[Round]):
-    """Many rounds of few messages as arrays, which builds its `Round` objects at the first access.
+    """Many rounds of few messages, stored as arrays; the `Round` objects are built at the first access.
 
     Args:
         first: ``(R + 1,)`` index of the first message of each of R rounds; the last entry is M, the number of messages.
@@ -50,11 +51,10 @@ class RoundTable(Sequence[Round]):
 
     @cached_property
     def _rounds(self) -> tuple[Round, ...]:
-        """Return the rounds of the table as `Round` objects, one for each set of concurrent messages."""
-        bounds = self.first.tolist()  # first message of each round, then the number of all messages
+        """Return the rounds of the table as `Round` objects."""
         return tuple(
             Round(self.senders[begin:end], self.receivers[begin:end], nbytes)
-            for begin, end, nbytes in zip(bounds[:-1], bounds[1:], self.nbytes.tolist(), strict=True)
+            for (begin, end), nbytes in zip(itertools.pairwise(self.first.tolist()), self.nbytes.tolist(), strict=True)
         )
 
     def __len__(self) -> int:
@@ -76,9 +76,9 @@ class Algorithm:
         messages: number of messages, one after another, on the longest path.
         nbytes: total bytes of these messages.
         sent: bytes that each worker sends, mean over workers; None: as many as ``nbytes``.
-        latencies: number of the messages that wait for the arrival of the message before, if messages are eager (see
-            `syncline.costmodel.collectives.cost.Rule`); None: all of them.
-        directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ.
+        latencies: number of these messages that wait for the arrival of the one before, under the eager rule
+            (`syncline.costmodel.collectives.cost.Rule`); None: all of them.
+        directions: transfers that a worker's half-duplex link carries at once, 1 or 2; None if rounds differ.
         only_powers_of_two: whether ``directions`` holds for powers of two only.
         few_messages: whether workers send at most four messages each, on average; else each may send in every round.
         repeats_rounds: whether all but a few rounds are the same object as the round before, as in a ring.
@@ -150,9 +150,15 @@ def doubling_rounds(power: int, nbytes: float, growth: int) -> Iterator[Round]:
 def folded_rounds(
     workers: int, nbytes: float, among_power: Iterable[Round], result_senders: RankArray
 ) -> Iterator[Round]:
-    """Yield the rounds ``among_power`` of the first Q of P workers, and a round before and after for the others.
+    """Yield the rounds of an all-reduce among the first Q of P workers, and a round before and after for the others.
 
-    Worker Q + i sends n bytes to worker i in the first round, and receives n from ``result_senders[i]`` in the last.
+    In the first round worker Q + i sends n bytes to worker i; in the last it receives n from ``result_senders[i]``.
+
+    Args:
+        workers: P.
+        nbytes: n.
+        among_power: rounds among Q workers, a power of two.
+        result_senders: ranks of the Q workers, in the order in which they send to the others.
     """
     power = len(result_senders)
     extra_workers = np.arange(power, workers)

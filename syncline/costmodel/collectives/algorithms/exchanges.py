@@ -74,10 +74,10 @@ RING_REDUCE_SCATTER = Algorithm(
 
 
 def pairwise_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield P - 1 rounds; in round k worker i sends n/P bytes to worker i + 1 + k modulo P."""
+    """Yield P - 1 rounds; in round k = 1, ... worker i sends n/P bytes to worker i + k modulo P."""
     worker = np.arange(workers)
-    for step in range(workers - 1):
-        yield Round(worker, (worker + 1 + step) % workers, nbytes / workers)
+    for distance in range(1, workers):
+        yield Round(worker, (worker + distance) % workers, nbytes / workers)
 
 
 PAIRWISE = Algorithm(rounds=pairwise_rounds, messages=lambda workers: workers - 1, nbytes=other_parts_bytes)
@@ -108,14 +108,14 @@ def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of an all-reduce of n bytes by recursive doubling."""
     power = largest_power(workers)
     exchanges = doubling_rounds(power, nbytes, growth=1)
-    mirror = np.arange(power)[::-1]  # the data of worker i reach the mirror worker Q - 1 - i only in the last exchange
-    return folded_rounds(workers, nbytes, among_power=exchanges, result_senders=mirror)
+    # If worker i waits for worker Q + i, the delay reaches worker Q - 1 - i last; that worker returns the result.
+    return folded_rounds(workers, nbytes, among_power=exchanges, result_senders=np.arange(power)[::-1])
 
 
 def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the mean bytes that a worker sends in recursive doubling.
+    """Return the mean bytes that a worker sends in an all-reduce by recursive doubling: ``n (Q l + 2 (P - Q)) / P``.
 
-    They are ``n (Q l + 2 (P - Q)) / P`` with Q = 2^l, the largest power of two that is at most P.
+    Here Q = 2^l is the largest power of two that is at most P.
     """
     power = np.exp2(doublings(workers))
     return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
@@ -178,7 +178,7 @@ RABENSEIFNER = Algorithm(
 
 
 class ScatterBlocks(NamedTuple):
-    """The number of blocks, each for one of P workers, in the messages of a scatter that halves its range of workers.
+    """Numbers of blocks that a scatter sends along a binomial tree; each of P workers gets a block.
 
     Attributes:
         in_sequence: blocks of the messages on the longest path, ``sum of ceil(P / 2^k) for k = 1 ... ceil(log2 P)``.
@@ -193,7 +193,7 @@ def scatter_blocks(workers: IntOrArray) -> ScatterBlocks:
     """Return the number of blocks that a scatter among P workers sends, on the longest path and in all."""
     in_sequence = total = np.zeros_like(workers)
     for level in range(int(np.max(tree_depth(workers)))):
-        size, num_larger = np.divmod(workers, 2**level)  # some of the 2^level ranges have a worker more than the others
+        size, num_larger = np.divmod(workers, 2**level)  # of the 2^level ranges, num_larger have size + 1 workers
         # A range of several workers sends the blocks of its upper half, which is the larger.
         blocks = (size + 1) // 2 * (size > 1)
         blocks_of_larger = (size + 2) // 2 * (size > 0)
@@ -218,13 +218,11 @@ def scatter_rounds(workers: int, nbytes: float) -> Iterator[Round]:
         yield Round(senders, receivers, lengths * np.float64(nbytes))
 
 
-def _scatter_all_gather_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of a broadcast of n bytes by a scatter and an all-gather."""
-    return (*scatter_rounds(workers, nbytes / workers), *ring_rounds(workers, nbytes / workers))
-
-
 SCATTER_ALL_GATHER = Algorithm(
-    rounds=_scatter_all_gather_rounds,
+    rounds=lambda workers, nbytes: (
+        *scatter_rounds(workers, nbytes / workers),
+        *ring_rounds(workers, nbytes / workers),
+    ),
     messages=lambda workers: tree_depth(workers) + workers - 1,
     nbytes=scatter_gather_bytes,
     sent=scatter_gather_sent_bytes,
@@ -234,7 +232,7 @@ SCATTER_ALL_GATHER = Algorithm(
 
 REDUCE_SCATTER_GATHER = replace(
     SCATTER_ALL_GATHER,
-    rounds=lambda workers, nbytes: reversed_rounds(tuple(SCATTER_ALL_GATHER.rounds(workers, nbytes))),
+    rounds=lambda workers, nbytes: reversed_rounds(SCATTER_ALL_GATHER.rounds(workers, nbytes)),
     repeats_rounds=False,  # each reversed round is an object of its own
 )
 """A reduce: the broadcast backwards, a reduce-scatter and a gather to worker 0."""
@@ -252,7 +250,7 @@ def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce by a parameter server that receives and sends along a tree.
+    """Return the rounds of an all-reduce of n bytes by a parameter server that receives and sends along a tree.
 
     The server gathers n bytes from each worker, sums them, and broadcasts the sum by a scatter and an all-gather.
     """

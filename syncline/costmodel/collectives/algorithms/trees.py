@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,50 +33,30 @@ from syncline.costmodel.collectives.algorithms.base import (
 from syncline.costmodel.numerics.arrays import IntOrArray, frozen
 
 
-class Halving(NamedTuple):
-    """A round of a binomial tree, in which ranges of workers are cut in two halves, the upper at least as large.
-
-    Attributes:
-        senders: first worker of each range.
-        receivers: first worker of each upper half.
-        lengths: number of workers in each upper half.
-    """
-
-    senders: RankArray
-    receivers: RankArray
-    lengths: RankArray
-
-
 @lru_cache(maxsize=64)
-def range_halvings(workers: int) -> tuple[Halving, ...]:
-    """Return the rounds in which the range of P workers is halved until each range has one worker."""
+def range_halvings(workers: int) -> tuple[tuple[RankArray, RankArray, RankArray], ...]:
+    """Return the rounds of a binomial tree, in which the range of P workers is halved until each range has one worker.
+
+    A round is the first workers of all ranges, which send; the first workers of their upper halves, which receive; and
+    the numbers of workers in the upper halves, which are the larger halves if they differ.
+    """
     halvings = []
     ranges = [(0, workers)]  # first worker and length of each range
-    while max(length for _, length in ranges) > 1:
-        halves, cuts = [], []
-        for first, length in ranges:
-            middle = first + length // 2
-            upper_length = length - length // 2
-            if length > 1:
-                halves.append((first, length // 2))
-                cuts.append((first, middle, upper_length))
-            halves.append((middle, upper_length))
+    while True:
+        cuts = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
+        if not cuts:
+            return tuple(halvings)
         senders, receivers, lengths = np.array(cuts).T
-        halvings.append(Halving(frozen(senders), frozen(receivers), frozen(lengths)))
-        ranges = halves
-    return tuple(halvings)
+        halvings.append((frozen(senders), frozen(receivers), frozen(lengths)))
+        ranges = []
+        for first, middle, upper_length in cuts:
+            ranges += [(first, middle - first), (middle, upper_length)]
 
 
 def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Yield the rounds of a broadcast of n bytes from worker 0."""
     for senders, receivers, _ in range_halvings(workers):
         yield Round(senders, receivers, float(nbytes))
-
-
-def _reduce_and_broadcast_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce that reduces to worker 0 and then broadcasts from it."""
-    down = tuple(broadcast_rounds(workers, nbytes))
-    return (*reversed_rounds(down), *down)
 
 
 BROADCAST = Algorithm(
@@ -89,10 +68,10 @@ BROADCAST = Algorithm(
     few_messages=True,
 )
 
-REDUCE = replace(BROADCAST, rounds=lambda workers, nbytes: reversed_rounds(tuple(broadcast_rounds(workers, nbytes))))
+REDUCE = replace(BROADCAST, rounds=lambda workers, nbytes: reversed_rounds(broadcast_rounds(workers, nbytes)))
 
 REDUCE_AND_BROADCAST = Algorithm(
-    rounds=_reduce_and_broadcast_rounds,
+    rounds=lambda workers, nbytes: (*REDUCE.rounds(workers, nbytes), *broadcast_rounds(workers, nbytes)),
     messages=lambda workers: 2 * tree_depth(workers),
     nbytes=lambda workers, nbytes: nbytes * (2 * tree_depth(workers)),
     sent=other_parts_bytes_twice,
@@ -135,9 +114,9 @@ GATHER = Algorithm(
 def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
     """Return the parent of each worker except the root, in each of the two trees of a double binary tree.
 
-    The first tree is in order, and the left subtree of a range's root is full: it has 2^k - 1 workers, with 2^k the
-    largest power of two that fits into the range. So every even worker is a leaf. The second tree is the first with
-    i - 1 for i, modulo P. So odd workers but the last are inner nodes in the first tree only, even ones in the second.
+    The first tree is a search tree of the ranks. A root of w workers has 2^k - 1 workers on its left, where 2^k is the
+    largest power of two that is at most w. So every even worker is a leaf. The second tree is the first with i - 1 for
+    i, modulo P. So odd workers but the last are inner nodes in the first tree only, even ones in the second.
     """
     first_tree: dict[int, int] = {}
     ranges = [(0, workers, -1)]  # start, length and parent of subtrees; the whole tree has no parent
@@ -159,10 +138,7 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
     """Return the (child, parent) messages of each round of a reduction up both trees of a double binary tree.
 
     In every round, workers that have received from all their children send to their parents. The deepest workers send
-    first. No worker sends or receives twice in a round.
-
-    Source: the trees are those of P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast,
-    reduction and scan", Parallel Computing 35 (2009). The order is ours.
+    first. No worker sends or receives twice in a round. The order is ours.
     """
     parent_of = two_tree_parents(workers)
 
@@ -176,19 +152,20 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
     waiting = sorted(messages, key=lambda message: (-depth(*message), message[0], -message[1]))
     rounds = []
     while waiting:
-        tree_by_sender: dict[int, int] = {}
-        receiver_by_sender: dict[int, int] = {}
-        busy_receivers: set[int] = set()
+        parent_by_message: dict[tuple[int, int], int] = {}  # the messages of this round
+        senders: set[int] = set()
+        receivers: set[int] = set()
         for tree, child in waiting:
-            receiver = parent_of[tree][child]
-            is_busy = child in tree_by_sender or receiver in busy_receivers
+            parent = parent_of[tree][child]
+            is_busy = child in senders or parent in receivers
             if not is_busy and not missing_children[tree][child]:
-                tree_by_sender[child], receiver_by_sender[child] = tree, receiver
-                busy_receivers.add(receiver)
-        for child, receiver in receiver_by_sender.items():
-            missing_children[tree_by_sender[child]][receiver] -= 1
-        rounds.append(tuple(receiver_by_sender.items()))
-        waiting = [(tree, child) for tree, child in waiting if tree_by_sender.get(child) != tree]
+                parent_by_message[tree, child] = parent
+                senders.add(child)
+                receivers.add(parent)
+        for (tree, _), parent in parent_by_message.items():
+            missing_children[tree][parent] -= 1
+        rounds.append(tuple((child, parent) for (_, child), parent in parent_by_message.items()))
+        waiting = [message for message in waiting if message not in parent_by_message]
     return tuple(rounds)
 
 
@@ -202,17 +179,12 @@ def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
-    """Return the number of sequential messages up a double binary tree of P workers: 2 l - 1 + e; 0 for one worker.
+    """Return the number of messages on the longest path up a double binary tree: 2 l - 1 + e, or 0 for one worker.
 
     Here l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
     """
-    is_full_tree = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
+    is_full_tree = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))  # e
     return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + is_full_tree, 0)[()]
-
-
-def _two_tree_latencies(workers: IntOrArray) -> IntOrArray:
-    """Return the number of latencies up and down a double binary tree: 2 (l + 1); 2 for two workers, 0 for one."""
-    return 2 * (doublings(workers) + np.greater(workers, 2))
 
 
 DOUBLE_BINARY_TREE = Algorithm(
@@ -220,7 +192,7 @@ DOUBLE_BINARY_TREE = Algorithm(
     messages=lambda workers: 2 * _two_tree_messages_up(workers),
     nbytes=lambda workers, nbytes: nbytes * _two_tree_messages_up(workers),
     sent=other_parts_bytes_twice,
-    latencies=_two_tree_latencies,
+    latencies=lambda workers: 2 * (doublings(workers) + np.greater(workers, 2)),  # the trees of 2 workers have one edge
     directions=None,
     few_messages=True,
 )
