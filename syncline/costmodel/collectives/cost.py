@@ -50,13 +50,7 @@ from syncline.costmodel.collectives.hierarchical import (
     level_parts,
     peers,
 )
-from syncline.costmodel.collectives.nccl import (
-    NVLINK,
-    NcclAlgorithm,
-    measured_all_reduce_s,
-    nccl_sockets_s,
-    nvlink_s,
-)
+from syncline.costmodel.collectives.nccl import NVLINK, NcclAlgorithm, measured_all_reduce_s, nccl_sockets_s, nvlink_s
 from syncline.costmodel.collectives.placed import DirectAlgorithm, PlacedAlgorithm, direct_s
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
@@ -286,13 +280,9 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     names = algorithms_on(kind, network, workers)
     if names[0] in TIMED_AS_A_WHOLE:  # measured times, or NCCL's on NVLink
         return names[0]
-    best_name, best_s = ALGORITHMS[kind][0], math.inf
-    for name in names:
-        if name not in SERVERS:
-            seconds = closed_form_s(kind, workers, nbytes, network, name)
-            if seconds is not None and seconds < best_s:
-                best_name, best_s = name, seconds
-    return best_name
+    times = {name: closed_form_s(kind, workers, nbytes, network, name) for name in names if name not in SERVERS}
+    known_times = {name: seconds for name, seconds in times.items() if seconds is not None}
+    return min(known_times, key=known_times.__getitem__, default=names[0])
 
 
 def wire_bytes(

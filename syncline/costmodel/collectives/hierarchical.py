@@ -250,8 +250,8 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
     block = len(ranks) * spacing  # number of consecutive ranks that ``spacing`` interleaved groups share
     if spacing < 1 or workers % block or ranks[0] % block >= spacing:
         return None
-    is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, spacing))
-    return range(0, block, spacing) if is_regular else None
+    group = range(0, block, spacing)
+    return group if [rank - ranks[0] for rank in ranks] == list(group) else None
 
 
 @lru_cache(maxsize=4096)
@@ -281,9 +281,8 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
         unit_workers *= size
         unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # members of the first group in a unit
         is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
-        block_fills_units = block % unit_workers == 0 and is_aligned
-        blocks_fill_unit = unit_workers % block == 0
-        if not block_fills_units and not blocks_fill_unit:
+        units_fill_block = block % unit_workers == 0 and is_aligned
+        if not units_fill_block and unit_workers % block:  # nor do blocks fill a unit
             expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if unit_members > lower_members:

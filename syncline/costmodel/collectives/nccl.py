@@ -224,24 +224,26 @@ NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
     "all_reduce": NcclAlgorithm(
         lambda workers, nbytes, link, costs: _ring_s(2, workers, np.divide(nbytes, workers), link, costs),
         other_parts_bytes_twice,
-        2,
+        directions=2,
     ),
     "all_gather": NcclAlgorithm(
-        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs), other_workers_bytes, 2
+        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs),
+        other_workers_bytes,
+        directions=2,
     ),
     "reduce_scatter": NcclAlgorithm(
         lambda workers, nbytes, link, costs: _ring_s(1, workers, np.divide(nbytes, workers), link, costs),
         other_parts_bytes,
-        2,
+        directions=2,
     ),
     "all_to_all": NcclAlgorithm(
         lambda workers, nbytes, link, costs: _posted_s(workers, np.divide(nbytes, workers), link, costs),
         other_parts_bytes,
-        2,
+        directions=2,
     ),
-    "broadcast": NcclAlgorithm(_chain_s, other_parts_bytes, None),
-    "reduce": NcclAlgorithm(_chain_s, other_parts_bytes, None),
-    "gather": NcclAlgorithm(_posted_s, other_parts_bytes, 1),
+    "broadcast": NcclAlgorithm(_chain_s, other_parts_bytes, directions=None),
+    "reduce": NcclAlgorithm(_chain_s, other_parts_bytes, directions=None),
+    "gather": NcclAlgorithm(_posted_s, other_parts_bytes, directions=1),
 }
 """The algorithm of NCCL for each collective."""
 

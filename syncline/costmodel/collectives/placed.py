@@ -36,7 +36,7 @@ On equal links of latency alpha, overhead o and R bytes per second, an all-reduc
 
 The many messages cost their sender nothing beside o, which counts once, so that this form would be the fastest of all:
 on equal links no policy chooses ``direct``, and none chooses a server. On a network with the costs of hivemind
-(`HivemindCosts`) ``direct`` is the default, and contains them. Where lines differ, lockstep or events tell the time.
+(`HivemindCosts`) ``direct`` is the default, and contains them.
 
 Source: M. Ryabinin et al., "Moshpit SGD" (2021), the butterfly of hivemind; ASTRA-sim's ``direct``.
 """

@@ -213,10 +213,10 @@ def nccl_estimates_s(
 ) -> dict[tuple[str, str], FloatOrArray]:
     """Return the seconds of a collective by NCCL's model for each pair of an algorithm and a protocol.
 
-    The algorithms are ``ring``, and ``tree`` for an all-reduce or ``pat`` for `PAT_KINDS`. The module has the formulas;
-    the numbers are those of NCCL's src/graph/tuning.cc. Workers with a plain link are nodes of one GPU each; if the
-    link's ``fabric`` is ``nvlink`` or ``pcie``, they are one node. Nodes have NVLink inside unless their inner link's
-    fabric is ``pcie``. Without NVLink there is no estimate for protocol LL128, because NCCL disables it by default.
+    The algorithms are ``ring``, and ``tree`` for an all-reduce or ``pat`` for `PAT_KINDS`. The module's docstring has
+    the formulas. Workers with a link are one node if the link's ``fabric`` is ``nvlink`` or ``pcie``, else a node each.
+    Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink there is no estimate for
+    protocol LL128, because NCCL disables it by default.
 
     Args:
         workers: number of workers, at least 2.

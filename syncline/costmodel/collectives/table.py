@@ -1,9 +1,8 @@
 """The table of all algorithms: for any network, of nodes, of places, direct exchanges, those of gloo and NCCL.
 
-The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
-its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library; a
-`PlacedAlgorithm` has none where lines differ.
-`default_algorithm` returns the default algorithm of a collective on a network.
+The class of an algorithm decides its closed form: the time of an `Algorithm` follows from its messages and bytes, that
+of a `Hierarchy` from its levels. A `DirectAlgorithm`, a `GlooAlgorithm` and an `NcclAlgorithm` have formulas of their
+own. A `PlacedAlgorithm` has none where lines differ.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from syncline.costmodel.collectives.table import (
     nccl_on,
 )
 from syncline.costmodel.network.graph import Routed
-from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import MatrixTopology
 from syncline.costmodel.network.multi_level import LevelTopology
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Network, Topology
@@ -82,22 +81,17 @@ def channel_links(topology: Topology) -> list[str]:
     if isinstance(topology, DerivedTopology):
         return channel_links(topology.whole)
     if isinstance(topology, SitesTopology):
-        uplinks = [link_name(link) for link in topology.network.uplinks]
-        return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
+        uplinks = [link.label for link in topology.network.uplinks]
+        return [topology.network.lan.label] * (2 * topology.workers) + 2 * uplinks
     if isinstance(topology, LevelTopology):
         names: list[str] = []
         for channels in topology.channels:
-            name = link_name(topology.network.levels[channels.level_index].link)
+            name = topology.network.levels[channels.level_index].link.label
             names += [f"{name}, all together" if channels.is_pool else name] * (2 * channels.count)  # up and down
         return names
     if isinstance(topology, MatrixTopology | Routed):
         return topology.channel_names()
     return [topology.name] * len(topology.bandwidth_bytes_per_s)
-
-
-def link_name(link: Link) -> str:
-    """Return the link's name, or a description of a link without a name."""
-    return link.name or link.describe()
 
 
 def channel_bytes(rounds: Iterable[Round], members: Sequence[int], topology: Topology) -> Floats:

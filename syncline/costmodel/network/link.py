@@ -147,6 +147,11 @@ class Link:
         changes: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
         return replace(self, **changes)
 
+    @property
+    def label(self) -> str:
+        """Return the link's name, or a description of a link without a name."""
+        return self.name or self.describe()
+
     def describe(self) -> str:
         """Return a short description for users: ``50 us one way, 10 Gbit/s``."""
         rate = format_bandwidth(float(self.bandwidth_bytes_per_s))

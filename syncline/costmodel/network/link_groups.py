@@ -36,7 +36,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
     ['10gbe', 'wan']
     """
     if not isinstance(network, Matrix):
-        return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
+        return [LinkGroup(link.label, link, frozenset({link})) for link in links_of(network)]
     lines_inside: list[Link | None] = []
     lines_between: list[Link | None] = []
     for source, row in enumerate(network.lines):

@@ -29,13 +29,13 @@ class Level:
             one level has None; its number is computed from that of all workers.
         link: link of each unit below to the others; its latency is from unit to unit.
         rails: number of these links of each unit below (its network cards or uplinks). Worker l of the n workers of
-            the unit uses rail ``l x rails // n``. None: one rail per worker if messages leave by this link directly;
-            one per link of the level below if messages pass the level below and ``oversubscription`` is set.
+            the unit uses rail ``l x rails // n``. None: one rail per worker; but one per link of the level below if
+            ``shares_lower_links``, which needs an ``oversubscription`` then.
         oversubscription: k; all rails of a unit together carry 1/k of their bandwidths. None: all of their bandwidths.
         shares_lower_links: whether a message passes the links of the level below on its way to this level's link, as a
             message passes a site's local network to the uplink, or a leaf switch to the spine. False: messages leave by
-            this link directly, as by a worker's own card. None: False if the level below is the inside of a node by
-            its link's fabric (NVLink, PCI Express), else True.
+            this link directly, as by a worker's own card. None: False if the level below is the inside of a node (its
+            link's fabric is NVLink or PCI Express), else True.
         cross_rail: only of the second level. Rail r of every unit ends at switch r, and a message to another rail goes
             by the level above (``spine``), or by the innermost link to the worker with the receiver's number in the
             node (``inside``). None: all rails end at one switch.
@@ -70,7 +70,7 @@ class Level:
         if self.cross_rail:
             details.append("rails joined by the spine" if self.cross_rail == "spine" else "rails joined inside")
         suffix = f" ({', '.join(details)})" if details else ""
-        return f"{self.units or 'any'} by {self.link.name or self.link.describe()}{suffix}"
+        return f"{self.units or 'any'} by {self.link.label}{suffix}"
 
 
 class LevelShape(NamedTuple):

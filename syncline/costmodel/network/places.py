@@ -5,13 +5,10 @@ A ring is as slow as its narrowest line. Among S places there are (S - 1)! rings
 - **Up to `MOST_EXACT_PLACES`** the order is exact. Held and Karp's recurrence over subsets of places, with the maximum
   in place of the sum, finds the widest narrowest line; a second pass, with sums of delays over the lines that are at
   least as wide, finds the ring of least delay.
-- **Beyond** the order is a heuristic, which improves the better of two rings. The first joins the widest lines, each
-  place with one line in and one out, as long as they close no smaller ring. The second patches the rings of a matching:
-  over the lines above a threshold, which bisection raises, each place gets a different successor, and pairs of separate
-  rings swap two successors until one ring is left. To improve a ring, two of its stretches change places, or one
-  stretch is reversed, as long as that widens the narrowest line, or reduces the delay and keeps the narrowest line.
-  Among 12 places with random lines the narrowest line was the widest possible one in seven of ten cases, and within
-  20% of it in all; 64 places take about 0.2 s.
+- **Beyond** the order is a heuristic. It takes the better of two rings, the ring of the widest lines and the patched
+  ring. It improves this ring as long as a swap or a reversal of stretches widens the narrowest line, or reduces the
+  delay and keeps the narrowest line. Among 12 places with random lines the narrowest line was the widest possible one
+  in seven of ten cases, and within 20% of it in all; 64 places take about 0.2 s.
 
 Source: M. Held, R. M. Karp, "A dynamic programming approach to sequencing problems" (1962); exchanges of three lines:
 S. Lin, "Computer solutions of the traveling salesman problem" (1965); patching: R. M. Karp, "A patching algorithm for

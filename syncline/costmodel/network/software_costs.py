@@ -4,11 +4,10 @@ Costs belong to a machine and its libraries. A `Link` can carry those of gloo (`
 a `Matrix` those of hivemind: then every estimate of a collective on it includes the costs, and uses the library's
 algorithms unless the user names an algorithm.
 
-**NCCL.** A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel. A worker sends
-a piece in *slices*, and forwards each slice while the next slice arrives. A piece of a chain is one step, in a single
-slice. Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol
-Simple), src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and SLICESTEPS
-= NCCL_STEPS / 4: two slices in a piece; BROADCAST_CHUNKSTEPS = SLICESTEPS = 1).
+**NCCL** cuts tensors into *pieces* and a ring's pieces into *slices*, see `syncline.costmodel.collectives.nccl`.
+Source of the sizes: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for
+protocol Simple), src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and
+SLICESTEPS = NCCL_STEPS / 4: two slices in a piece; BROADCAST_CHUNKSTEPS = SLICESTEPS = 1).
 
 **hivemind** averages by direct exchanges between all peers. The program of each of P peers handles the P parts of its n
 bytes one after another. The peer handles its own part and the last part while the slowest line carries the last part.

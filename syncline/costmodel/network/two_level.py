@@ -79,10 +79,8 @@ class TwoLevel(CostsOfLinks):
 
     def describe(self) -> str:
         """Return a short text for tables that names the links inside and between nodes."""
-        inner = self.inner.name or self.inner.describe()
-        outer = self.outer.name or self.outer.describe()
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
-        return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
+        return f"{self.per_node} per node, {self.inner.label} inside, {self.outer.label}{cards} between"
 
 
 @dataclass(frozen=True)
@@ -163,9 +161,8 @@ class Sites(CostsOfLinks):
     def describe(self) -> str:
         """Return a short text for tables that names the sites and their links."""
         sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
-        lan = self.lan.name or self.lan.describe()
-        uplink_names = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
-        return f"{self.count} sites{sizes}, {lan} inside, {uplink_names} to the core"
+        uplinks = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
+        return f"{self.count} sites{sizes}, {self.lan.label} inside, {uplinks} to the core"
 
 
 MOST_WORKERS = 10**7
