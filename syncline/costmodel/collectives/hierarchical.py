@@ -110,13 +110,14 @@ def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) ->
 
 
 class Peers(NamedTuple):
-    """A group of workers that exchange at one level: the workers of equal rank in several units of the level below.
+    """A group of workers that exchange at one level: those with the same rank in each unit of the level below.
 
     Attributes:
         size: number of workers in the group, or an array of such numbers.
         link: the link of each worker while all workers of the units send and receive.
         leader_link: the link of each worker while only the first worker of each unit sends and receives.
-        is_shared_half_duplex: whether ``link`` is shared and half-duplex: its rate is right if all send and receive.
+        is_shared_half_duplex: whether ``link`` is a share of a half-duplex link, which assumes that all workers send
+            and receive.
     """
 
     size: IntOrArray

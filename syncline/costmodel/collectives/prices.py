@@ -327,7 +327,7 @@ def _closed_form_price(
     if isinstance(network, Link):
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
     names = _hierarchical_names(kind, algorithms)
-    # Among GPUs with NVLink, `algorithm_for` chooses NCCL's own algorithm.
+    # Among GPUs with NVLink, `algorithm_for` chooses NCCL's own algorithm for policy ``auto``.
     if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
         with contextlib.suppress(NoClosedForm):  # if levels have no closed form, a flat algorithm may have one
             levels = peers(network, workers)

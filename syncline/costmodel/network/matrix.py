@@ -117,7 +117,7 @@ class Matrix(CostsOfLinks):
         return tuple(np.bincount(self.ranks[:workers], minlength=len(self.places)).tolist())
 
     def among(self, workers: int) -> MatrixTopology:
-        """Return the topology of the first ``workers`` ranks, or raise ``SpecError`` if the network has too few."""
+        """Return the topology of the first ``workers`` ranks, or raise ``SpecError`` if these are too many."""
         if workers > self.workers:
             raise SpecError("workers", workers, f"at most {self.workers}, the workers of all places")
         if workers > MOST_WORKERS and (self.per == "connection" or self.hivemind):
