@@ -224,8 +224,8 @@ def hierarchy_s(
     if kind == "all_reduce":
         return _hierarchical_all_reduce_s(hierarchy, levels, nbytes, rule)
     total_s: FloatOrArray = 0.0
-    for number, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
-        level = levels[number]
+    for index, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
+        level = levels[index]
         link = level.leader_link if hierarchy.leaders else level.link
         total_s = total_s + _on_link_s(kind, hierarchy.between, level.size, part_bytes, link, rule)
     return total_s
@@ -303,9 +303,9 @@ def wire_bytes(
         sizes = all_sizes(int(workers), group)
         total_bytes: FloatOrArray = 0.0
         if kind != "all_reduce":
-            for number, part_bytes in level_parts(kind, sizes, nbytes):
-                sender_bytes = wire_bytes(kind, sizes[number], part_bytes, definition.between)
-                workers_per_sender = math.prod(sizes[:number]) if definition.leaders else 1
+            for index, part_bytes in level_parts(kind, sizes, nbytes):
+                sender_bytes = wire_bytes(kind, sizes[index], part_bytes, definition.between)
+                workers_per_sender = math.prod(sizes[:index]) if definition.leaders else 1
                 total_bytes = total_bytes + sender_bytes / workers_per_sender
             return total_bytes
         *inner_sizes, outermost_size = sizes
