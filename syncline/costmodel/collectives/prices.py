@@ -225,6 +225,8 @@ def _fastest_prices(
     if rule != "eager":
         stacked_s = np.stack(np.broadcast_arrays(*(seconds_of(name, rule) for name in eager_s)))
     fastest_s = np.take_along_axis(stacked_s, name_index[None], axis=0)[0]
+    if not name_index.ndim:  # a single setting
+        return CollectivePrices(fastest_s, (tuple(eager_s)[name_index],), FIRST_INDEX)
     return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 
 
