@@ -205,7 +205,7 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     costs = getattr(network, "nvlink", None)
     if costs is None or np.any(network.duplex == "half" if isinstance(network, Link) else base.half_duplex):
         return None
-    rate = network.goodput_bytes_per_s if isinstance(network, Link) else network.bandwidth_bytes_per_s.min()
+    rate = network.goodput_bytes_per_s if isinstance(network, Link) else base.bandwidth_bytes_per_s.min()
     return GpuNodes(workers, nodes=1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
 
 

@@ -87,7 +87,7 @@ def channel_links(topology: Topology) -> list[str]:
         names: list[str] = []
         for channels in topology.channels:
             name = topology.network.levels[channels.level_index].link.label
-            names += [f"{name}, all together" if channels.is_pool else name] * (2 * channels.count)  # up and down
+            names += [f"{name}, all together" if channels.is_pool else name] * (2 * channels.num_up)  # up and down
         return names
     if isinstance(topology, MatrixTopology | Routed):
         return topology.channel_names()

@@ -282,14 +282,14 @@ class LevelChannels(NamedTuple):
         level_index: index of the level.
         link: link whose two rates the channels have.
         begin: number of the first channel.
-        count: number of channels up; as many channels down follow them.
+        num_up: number of channels up; as many channels down follow them.
         is_pool: whether each channel is a pool of all rails of an owner (see `LevelShape.rails`), not a single rail.
     """
 
     level_index: int
     link: Link
     begin: int
-    count: int
+    num_up: int
     is_pool: bool
 
 
@@ -320,9 +320,9 @@ class LevelTopology(ByValue, NetworkTopology):
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second of each channel, in the order of the class's docstring."""
         rates: list[NDArray[np.float64]] = []
-        for _, link, _, count, _ in self.channels:
-            for rate in (link.up_bytes_per_s, link.down_bytes_per_s):
-                rates.append(np.full(count, rate, dtype=np.float64))
+        for channels in self.channels:
+            for rate in (channels.link.up_bytes_per_s, channels.link.down_bytes_per_s):
+                rates.append(np.full(channels.num_up, rate, dtype=np.float64))
         return np.concatenate(rates)
 
     def _num_rail_owners(self, level_index: int) -> int:
@@ -338,9 +338,9 @@ class LevelTopology(ByValue, NetworkTopology):
             for index, level in enumerate(self.network.levels):
                 if level.is_pooled or not is_pool:
                     rails, owners = self.shape.rails[index], self._num_rail_owners(index)
-                    link, count = (level.pool(rails), owners) if is_pool else (level.link, owners * rails)
-                    all_channels.append(LevelChannels(index, link, begin, count, is_pool))
-                    begin += 2 * count
+                    link, num_up = (level.pool(rails), owners) if is_pool else (level.link, owners * rails)
+                    all_channels.append(LevelChannels(index, link, begin, num_up, is_pool))
+                    begin += 2 * num_up
         return all_channels
 
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:

@@ -40,7 +40,7 @@ def range_halvings(workers: int) -> tuple[tuple[RankArray, RankArray, RankArray]
     A round is the first workers of all ranges, which send; the first workers of their upper halves, which receive; and
     the numbers of workers in the upper halves, which are the larger halves if they differ.
     """
-    halvings = []
+    halvings: list[tuple[RankArray, RankArray, RankArray]] = []
     ranges = [(0, workers)]  # first worker and length of each range
     while True:
         cuts = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
