@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from syncline.cli.application import UsageError, error_of_click
-from syncline.cli.commands import SETTINGS, Command, NoCodeOption, callback_of
+from syncline.cli.commands import SETTINGS, Command, callback_of
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
 from syncline.questions.processes import Torchrun
@@ -97,7 +97,7 @@ def _exit_at_once(code: int, error: str = "") -> None:
 
 if __name__ == "__main__":
     app = typer.Typer(add_completion=False, **SETTINGS)
-    app.command(cls=Command)(callback_of(Torchrun, run_under_torchrun, no_code=NoCodeOption))
+    app.command(cls=Command)(callback_of(Torchrun, run_under_torchrun))
     try:
         app(prog_name="python -m syncline.torchrun", standalone_mode=False)
     except SynclineError as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from syncline.api.result import Result, later
 from syncline.planner.advice.advice import compute_advice
 from syncline.planner.advice.plans import first_spec
 from syncline.planner.advice.question import advice_question
 from syncline.planner.projection.transferred import transfers_of
-from syncline.planner.transfer import refuse_transfers, tables_after
+from syncline.planner.transfer import refuse_transfers
 from syncline.questions.projections import Advise
 
 
@@ -21,4 +19,4 @@ def answer_advise(question: Advise) -> Result:
     advice = compute_advice(resolved)
     tables = later("syncline.planner.advice.tables:advice_tables", advice, question.every_plan)
     record = {"transferred": [transfer.record() for transfer in transfers]} | advice.record()
-    return Result("advise", record, tables=partial(tables_after, transfers, tables))
+    return Result("advise", record, tables=tables, transfers=transfers)

@@ -38,11 +38,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     # The type of the result may be one that only a type checker imports.
     annotations = {name: text for name, text in function.__annotations__.items() if name != "return"}
     hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
-
-    def call(bound: inspect.BoundArguments) -> R:
-        return function(*bound.args, **bound.kwargs)
-
-    return wraps(function)(_with_check(function.__name__, inspect.signature(function), hints, flags={}, call=call))
+    return wraps(function)(_with_check(function.__name__, inspect.signature(function), hints, call=function))
 
 
 def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -57,10 +53,10 @@ def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Calla
     signature = question.signature()
     name_by_flag = {flag_of(field): field.name for field in question.declared(SHELL)}
 
-    def answer_arguments(bound: inspect.BoundArguments) -> Any:
-        return answer(question(**bound.arguments))
+    def call(**fields: Any) -> Any:
+        return answer(question(**fields))
 
-    function = _with_check(question.command, signature, get_type_hints(question), name_by_flag, call=answer_arguments)
+    function = _with_check(question.command, signature, get_type_hints(question), call, name_by_flag)
     function.__name__ = function.__qualname__ = question.command
     function.__doc__, function.__module__ = question.docstring(), "syncline"
     function.__signature__ = signature  # type: ignore[attr-defined]
@@ -71,48 +67,36 @@ def _with_check(
     name: str,
     signature: inspect.Signature,
     hints: Mapping[str, Any],
-    flags: Mapping[str, str],
-    call: Callable[[inspect.BoundArguments], Any],
-) -> Callable[..., Any]:
+    call: Callable[..., R],
+    name_by_flag: Mapping[str, str] | None = None,
+) -> Callable[..., R]:
     """Return a function that checks its arguments and passes them to ``call``; errors name parameters.
 
     Args:
         name: name of the function, for Python's TypeError.
         signature: signature of the function.
         hints: type of each parameter; a parameter without a hint accepts everything.
-        flags: the parameter that stands for each option of the command, because errors may name an option.
-        call: function of the checked arguments.
+        call: function that gets the checked arguments by name; ``**fields`` is one argument, a mapping.
+        name_by_flag: the parameter for each option of a command, because an error may name the option.
     """
 
-    def check_and_call(*args: Any, **options: Any) -> Any:
+    def check_and_call(*args: Any, **options: Any) -> R:
         try:
-            bound = signature.bind(*args, **options)
+            arguments = signature.bind(*args, **options).arguments
         except TypeError as error:
             raise TypeError(f"{name}() {error}") from None
         try:
-            for parameter_name, value in bound.arguments.items():
-                if signature.parameters[parameter_name].kind is inspect.Parameter.VAR_KEYWORD:
-                    bound.arguments[parameter_name] = {key: plain_argument(key, item) for key, item in value.items()}
+            for parameter, value in arguments.items():
+                if signature.parameters[parameter].kind is inspect.Parameter.VAR_KEYWORD:
+                    arguments[parameter] = {key: plain_argument(key, item) for key, item in value.items()}
                 else:
-                    bound.arguments[parameter_name] = checked_argument(
-                        parameter_name, value, hints.get(parameter_name, Any)
-                    )
-            return call(bound)
+                    arguments[parameter] = checked_argument(parameter, value, hints.get(parameter, Any))
+            return call(**arguments)
         except SpecError as error:
-            if called_by_command.get():
+            flag, dot, inner_path = error.path.partition(".")
+            if called_by_command.get() or not flag.startswith("--"):
                 raise
-            raise _error_with_parameter(error, signature.parameters, flags) from None
+            parameter = (name_by_flag or {}).get(flag, flag.removeprefix("--").replace("-", "_"))
+            raise SpecError(parameter + dot + inner_path, error.value, error.expected) from None
 
     return check_and_call
-
-
-def _error_with_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
-    """Return an error that names the parameter instead of the option: ``nbytes`` instead of ``--bytes``."""
-    if not error.path.startswith("--"):
-        return error
-    flag, dot, inner_path = error.path.partition(".")
-    flag_name = flag.removeprefix("--").replace("-", "_")
-    parameter = flags.get(flag, flag_name)
-    if parameter not in parameters:  # a parameter for a list may have the plural as its name
-        parameter = f"{flag_name}s" if f"{flag_name}s" in parameters else flag_name
-    return SpecError(parameter + dot + inner_path, error.value, error.expected)

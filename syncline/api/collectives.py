@@ -9,7 +9,7 @@ from typing import Any
 from syncline.api.result import Result, later
 from syncline.planner.collectives import CostQuestion, costs_figure, transferred_parts
 from syncline.planner.collectives import collectives as compute_costs
-from syncline.planner.transfer import refuse_transfers, tables_after
+from syncline.planner.transfer import refuse_transfers
 from syncline.questions.clock import Collectives
 from syncline.specs import network_fields, resolve_cluster_options
 
@@ -37,15 +37,10 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
-    make_tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
+    networks = [network_fields(network) for network in question.networks]
+    tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
     return Result(
-        "collectives", record, tables=partial(tables_after, transfers, make_tables),
-        figure=partial(costs_figure, question),
-        question=lambda: {"question": question_fields(question)},
+        "collectives", record, tables=tables, transfers=transfers, figure=partial(costs_figure, question),
+        question=lambda: {"question": dataclasses.asdict(question) | {"networks": networks}},
     )  # fmt: skip
-
-
-def question_fields(question: CostQuestion) -> dict[str, Any]:
-    """Return the fields of a question about collectives, as a result's folder has them."""
-    return dataclasses.asdict(question) | {"networks": [network_fields(network) for network in question.networks]}

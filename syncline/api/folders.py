@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.collectives import collectives_result
 from syncline.api.projection import projection_result
-from syncline.api.result import Result, check_results, later
+from syncline.api.result import Result, later
 from syncline.api.trainings import SweepResult, replay_result, training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
-from syncline.fields import kind_of_model
+from syncline.fields import checked_argument
 from syncline.files import refuse_changed_files
 from syncline.measure.replaying.replay_folder import read_losses
 from syncline.measure.replaying.scenario import ReplayedOn
@@ -65,17 +65,14 @@ def load(folder: str | Path) -> Result:
 
 def answer_report(question: Report) -> ReportPage:
     """Return one HTML page of the question's results, which are `Result` objects or folders of results."""
-    check_results("what", question.what)
+    checked_argument("what", question.what, list[str | Path | Result])
     if not question.what:
         raise SpecError("report", question.what, "at least one result")
     pages = []
     for source in question.what:
-        if isinstance(source, Result):
-            pages.append(reported(source))
-        else:
-            result = load(source)
-            # A result that is computed again from its record, such as a projection, has no folder.
-            pages.append(reported(result, "" if result.folder is None else result.folder.name))
+        result = source if isinstance(source, Result) else load(source)
+        # A result that is computed again from its record, such as a projection, has no folder.
+        pages.append(reported(result, "" if result is source or result.folder is None else result.folder.name))
     from syncline.runs.report.page import write_page
 
     return write_page(pages, question.out, question.title)
@@ -118,11 +115,8 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
         spec = None
     if "summary" in record:  # only a validation has one
         return _validation(record, spec, path)
-    kind = "run"
-    if spec is not None:
-        kind = kind_of_model(type(spec))
-    elif (path / "spec.yaml").is_file():  # a spec that cannot be read completely still states its kind
-        kind = kind_of(path / "spec.yaml")
+    # A spec that cannot be read completely still states its kind.
+    kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
     command = kind if kind in ("compare", "pipeline") else "run"  # a study has a kind of its own, and is run
     if "launch" in record:
         command = "launch"
@@ -157,14 +151,9 @@ def _projection(record: dict[str, Any]) -> Result:
 
 def _collectives(record: dict[str, Any]) -> Result:
     """Return the result of `sl.collectives` from the content of its ``run.json``."""
-    question: dict[str, Any] = dict(record["question"])
-    for name in ("collectives", "starts_s", "algorithms"):
-        if question[name] is not None:
-            question[name] = tuple(question[name])
-    question["networks"] = tuple(network(fields) for fields in question["networks"])
-    return collectives_result(
-        CostQuestion(**question), {name: record[name] for name in ("rows", "crossovers", "choices")}
-    )
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record["question"].items()}
+    question = CostQuestion(**fields | {"networks": tuple(map(network, fields["networks"]))})
+    return collectives_result(question, {name: record[name] for name in ("rows", "crossovers", "choices")})
 
 
 def _replays(record: dict[str, Any], path: Path) -> Result:

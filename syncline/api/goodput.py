@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from syncline.api.result import Result, later
 from syncline.planner.goodput.question import failure_parts, goodput_question, goodput_rows, notes
-from syncline.planner.transfer import refuse_transfers, tables_after, transfers
+from syncline.planner.transfer import refuse_transfers, transfers
 from syncline.questions.clock import Goodput
 
 
@@ -20,6 +18,4 @@ def answer_goodput(question: Goodput) -> Result:
     record = {"transferred": [transfer.record() for transfer in transferred], "rows": rows, "notes": remarks}
     tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")
-    return Result(
-        "goodput", record, tables=partial(tables_after, transferred, tables), question=lambda: {"failures": failures}
-    )
+    return Result("goodput", record, tables=tables, transfers=transferred, question=lambda: {"failures": failures})

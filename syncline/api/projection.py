@@ -15,7 +15,7 @@ from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec, project_all
 from syncline.planner.projection.transferred import transfers_of
 from syncline.planner.projection.whole_training import WholeTraining
-from syncline.planner.transfer import Transfer, refuse_transfers, tables_after
+from syncline.planner.transfer import Transfer, refuse_transfers
 from syncline.questions.projections import Project
 from syncline.questions.shared import Projection
 from syncline.registry import lazy_function
@@ -44,10 +44,9 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
         workers = num_places
-    names, batch_tokens, period = ["networks"], None, None
-    if isinstance(question, Project):
-        names, batch_tokens, period = ["networks", "placement"], question.batch_tokens, question.period
+    names = ("networks", "placement")
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
+    batch_tokens, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), hardware=machines or (), methods=question.methods or (),
         overlap=question.overlap, algorithm=question.algorithm,
@@ -117,7 +116,7 @@ def projection_result(
     }
     tables = later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
     return Result(
-        "project", record, specs[0], tables=partial(tables_after, transfers, tables),
+        "project", record, specs[0], tables=tables, transfers=transfers,
         figure=partial(projections.projection_figure, specs, rows),
         question=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
     )  # fmt: skip

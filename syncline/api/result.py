@@ -8,7 +8,7 @@ import shutil
 import weakref
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
-from syncline.files import refuse_changed_files
+from syncline.files import refuse_changed_files, temporary_folder
 from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.transfer import Transfer, tables_after
 from syncline.registry import lazy_function
 from syncline.runs.folders.result_files import plain
 
@@ -67,6 +68,7 @@ class Result:
         folder: Path | None = None,
         question: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
+        transfers: Sequence[Transfer] = (),
     ) -> None:
         """Store the result and the functions that draw it.
 
@@ -79,9 +81,11 @@ class Result:
             folder: folder of the result's files; None: the result has none, and `save` writes the record.
             question: function that returns the question as fields, which `save` writes if there is no folder.
             scratch: temporary folder, which is removed once nothing refers to the result.
+            transfers: parts that rest on measurements of other machines; the first lines of the tables name them.
         """
         self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
-        self._tables, self._figure, self._question = tables, figure, question
+        self._tables = partial(tables_after, transfers, tables) if transfers else tables
+        self._figure, self._question = figure, question
         self.read_from: Path | None = None
         if scratch is not None:
             weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
@@ -123,8 +127,9 @@ class Result:
         """
         import pandas as pd
 
-        if self._has("summary"):
-            return self._frame("summary")
+        file = self._table_file("summary")
+        if file is not None:
+            return _read_frame(file)
         rows = self.record["rows"]
         return rows.frame() if isinstance(rows, ColumnRows) else pd.DataFrame(self.rows)
 
@@ -138,24 +143,15 @@ class Result:
         Raises:
             SynclineError: the result has no curves.
         """
-        if not self._has("curves"):
+        file = self._table_file("curves")
+        if file is None:
             raise SynclineError(f"a result of {self.command!r} has no curves, or its folder is gone: {self.folder}")
-        return self._frame("curves")
+        return _read_frame(file)
 
-    def _has(self, name: str) -> bool:
-        """Return whether the result's folder has the file ``NAME.parquet``."""
-        return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        """Return the file ``NAME.parquet`` as a data frame, with the units of its columns in ``attrs["units"]``."""
-        from syncline.runs.folders.result_files import read_parquet
-
-        assert self.folder is not None
-        table = read_parquet(self.folder / f"{name}.parquet", {})
-        frame = table.to_pandas()
-        units = {field.name: (field.metadata or {}).get(b"unit") for field in table.schema}
-        frame.attrs["units"] = {column: unit.decode() for column, unit in units.items() if unit}
-        return frame
+    def _table_file(self, name: str) -> Path | None:
+        """Return the path of the file ``NAME.parquet`` in the result's folder, or None if there is no such file."""
+        file = None if self.folder is None else self.folder / f"{name}.parquet"
+        return file if file is not None and file.is_file() else None
 
     def plot(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Draw the result's figure; for a training, loss against seconds with a panel per network.
@@ -195,21 +191,20 @@ class Result:
 
     def _drawn(self) -> Figure:
         """Draw the result's figure, and return it."""
-        if self._figure is not None:
-            with self._blame_changed_folder():
+        with self._blame_changed_folder():
+            if self._figure is not None:
                 return self._figure()
-        if self._has("curves"):
-            from syncline.runs.training.results import figure_of_file
+            file = self._table_file("curves")
+            if file is not None:
+                from syncline.runs.training.results import figure_of_file
 
-            assert self.folder is not None
-            with self._blame_changed_folder():
-                return figure_of_file(self.folder)
+                return figure_of_file(file.parent)
         raise SynclineError(f"a result of {self.command!r} has no picture of its own")
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the result's text, and its figure if there is one."""
         parts = [f"<pre>{escape(str(self))}</pre>"]
-        if self._figure is not None or self._has("curves"):
+        if self._figure is not None or self._table_file("curves") is not None:
             picture = io.BytesIO()
             self._drawn().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
             parts.append(f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">')
@@ -238,19 +233,12 @@ class Result:
             with RunFolder(target, exact=True) as folder_files:
                 folder_files.json("run", record)
             return target
-        working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
+        copy: Callable[[Path, Path], Path] = shutil.copy2 if self.folder.is_file() else shutil.copytree
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(working, ignore_errors=True)
-            if self.folder.is_file():
-                shutil.copy2(self.folder, working)
-            else:
-                shutil.copytree(self.folder, working)
-            working.rename(target)
+            with temporary_folder(target.parent) as scratch:  # the final name is for a complete copy
+                copy(self.folder, scratch / target.name).rename(target)
         except OSError as error:
-            shutil.rmtree(working, ignore_errors=True)
-            with suppress(OSError):
-                working.unlink(missing_ok=True)
             reason = error.strerror
             if isinstance(error, shutil.Error):
                 _source, _target, reason = error.args[0][0]  # the first file that could not be copied
@@ -279,17 +267,13 @@ class Result:
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""
-        state = ""
-        if self.interrupted:
-            state = ", interrupted"
-        elif self.failed:
-            state = ", failed"
+        state = ", interrupted" if self.interrupted else ", failed" if self.failed else ""
         folder = f", {self.folder}" if self.folder is not None else ""
         return f"<{self.command}{name}: {len(self.record['rows'])} rows{state}{folder}>"
 
     def __str__(self) -> str:
         """Return the tables as text; without tables, medians over the seeds from the summary, or else the rows."""
-        if not self.tables and self._has("summary"):
+        if not self.tables and self._table_file("summary") is not None:
             medians = self.summary.groupby(["network", "method"], sort=False)[list(SUMMARY_COLUMNS)].median()
             return medians.to_string()
         if not self.tables and self.rows:
@@ -299,8 +283,12 @@ class Result:
         return as_text(*self.tables)
 
 
-def check_results(name: str, sources: Sequence[Any]) -> None:
-    """Check that each value of the argument ``name`` is a `Result` or the path of its folder."""
-    for index, source in enumerate(sources):
-        if not isinstance(source, str | Path | Result):
-            raise SpecError(f"{name}.{index}", source, "text or a path or a Result")
+def _read_frame(file: Path) -> pd.DataFrame:
+    """Return a Parquet file as a data frame, with the units of its columns in ``attrs["units"]``."""
+    from syncline.runs.folders.result_files import read_parquet
+
+    table = read_parquet(file, {})
+    frame = table.to_pandas()
+    units = {field.name: (field.metadata or {}).get(b"unit") for field in table.schema}
+    frame.attrs["units"] = {column: unit.decode() for column, unit in units.items() if unit}
+    return frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from syncline import costmodel
@@ -16,47 +16,45 @@ from syncline.questions.declare import PYTHON, SHELL, Question, flag_of
 from syncline.specs import STUDIES, Experiment, Override, load_spec, network, study_of
 
 
-def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str, str] | None = None) -> list[Override]:
+def changes_of(
+    question: Question, names: Collection[str] = (), paths: Mapping[str, str] | None = None
+) -> list[Override]:
     """Return the changes of spec fields that a command's options or a function's arguments ask for, in order.
 
     Args:
         question: the question; its ``fields`` are texts of ``--set``, or values by path.
-        names: the question's fields that replace fields of the spec; a value of None changes nothing.
+        names: the fields of the spec that fields of the question replace; a value of None changes nothing.
         paths: path in the spec of each field whose path is not its name.
     """
     changes, by_command = [], called_by_command.get()
     # A command has other fields than the function, and its errors name options instead of arguments.
-    field_by_name = {field.name: field for field in question.declared(SHELL if by_command else PYTHON)}
-    for name in names:
-        value, path = getattr(question, name), (paths or {}).get(name, name)
-        if path == "network" and isinstance(value, list):  # an option that may be repeated for other commands
+    for field in question.declared(SHELL if by_command else PYTHON):
+        value, path = getattr(question, field.name), (paths or {}).get(field.name, field.name)
+        if field.name not in names or value is None:
+            continue
+        if path == "network" and isinstance(value, list):  # other commands take several networks
             if len(value) > 1:
                 expected = "one network, as this trains on one; 'syncline compare' takes several"
                 raise SpecError("--network", value, expected)
             (value,) = value
-        if value is not None:
-            option = flag_of(field_by_name[name]) if by_command else path
-            changes.append(Override.option(option, path, value))
+        changes.append(Override.option(flag_of(field) if by_command else path, path, value))
     field_values: Any = question.fields or ()  # type: ignore[attr-defined]
     if not isinstance(field_values, Mapping):  # texts of --set, over which the options have precedence
         return [*map(Override.parse, field_values), *changes]
-    for path, value in field_values.items():
-        if value is not None:
-            changes.append(Override.option(path, path, value))
-    return changes
+    return changes + [Override.option(path, path, value) for path, value in field_values.items() if value is not None]
 
 
 def spec_of(
-    question: Question, names: Sequence[str], *classes: type[Experiment], kind: str,
+    question: Question, names: Collection[str], *classes: type[Experiment], kind: str,
     paths: Mapping[str, str] | None = None, studies_of: str = "", scale: str | None = None,
 ) -> Any:  # fmt: skip
     """Return the spec of a question, and warn of settings that are probably mistakes.
 
     Args:
         question: the question; a spec object without changes is returned as it is, without warnings.
-        names: the question's fields that replace fields of the spec, see `changes_of`.
+        names: see `changes_of`.
         classes: the accepted classes of specs.
-        kind: kind of a spec that is made of fields alone; also its name, unless it has one.
+        kind: kind, and default of the name, of a spec that is made of the question's fields alone.
         paths: see `changes_of`.
         studies_of: command whose studies are also accepted as specs; empty for none.
         scale: one of the spec's ``scales``.

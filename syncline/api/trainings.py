@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.result import Result, check_results, later
+from syncline.api.result import Result, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError, called_by_command
+from syncline.fields import checked_argument
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.questions.catalogue import Reproduce
 from syncline.questions.clock import Pipeline
@@ -71,9 +72,7 @@ def _single_update(update: Callable[[list[int]], None] | None) -> Callable[[int]
 
 def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     """Train several methods, time them on several networks, and return the comparison."""
-    names = ["problem", "methods", "networks", "workers", "steps", "seeds", "compute"]
-    if question.text is not None:  # a file with the text of the problem
-        names.append("text")
+    names = {*CompareSpec.model_fields, "text"}
     spec: CompareSpec = spec_of(question, names, CompareSpec, kind="compare", paths={"text": "problem.path"})
     from syncline.runs.compare import compare
     from syncline.runs.run import check_columns
@@ -91,7 +90,7 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
 
 def answer_run(question: Run, watch: Watch = unwatched) -> Result:
     """Train and time one method, or run a study, and return its rows in full detail."""
-    names = ("problem", "method", "network", "workers", "steps", "seeds", "compute")
+    names = RunSpec.model_fields
     spec: Experiment = spec_of(question, names, RunSpec, kind="run", studies_of="run", scale=question.scale)
     from syncline.runs.run import check_columns, run, steps_of
 
@@ -107,12 +106,7 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
 
 def answer_pipeline(question: Pipeline) -> Result:
     """Simulate the schedules of a pipeline, and return their times, delays and memory."""
-    names = (
-        "schedules", "stages", "microbatches", "forward", "backward", "backward_weight", "chunks", "max_in_flight",
-        "networks", "activation_bytes", "replicas", "gradient_bytes", "averaging", "flushes", "update", "placement",
-        "jitter", "seed",
-    )  # fmt: skip
-    spec: PipelineSpec = spec_of(question, names, PipelineSpec, kind="pipeline")
+    spec: PipelineSpec = spec_of(question, PipelineSpec.model_fields, PipelineSpec, kind="pipeline")
     from syncline.runs.pipeline import pipeline
 
     with result_place(question, spec.name) as target:
@@ -179,7 +173,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         None if question.spec is None else str(question.spec), question.fields or (), known_network=question.network,
         sizes=question.sizes, budget=question.budget, window=question.window,
     )  # fmt: skip
-    counts = [question.workers] if isinstance(question.workers, int) else list(question.workers)
+    counts = listed(question.workers)
     check_process_counts(counts)
     warn_lines(calibrate_warnings(counts))
     options = Options(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
@@ -200,11 +194,8 @@ def answer_reproduce(question: Reproduce) -> Result:
     board = import_replication("scoreboard.board")
     register = import_replication("scoreboard.claim_register")
     rows = board.board_of(question.paper)
-    return Result(
-        "reproduce",
-        {"rows": rows, "claims": register.claim_fields(question.paper)},
-        tables=lambda: [*board.tables_of(rows), register.claims_table(question.paper)],
-    )
+    record = {"rows": rows, "claims": register.claim_fields(question.paper)}
+    return Result("reproduce", record, tables=lambda: [*board.tables_of(rows), register.claims_table(question.paper)])
 
 
 def answer_replicate(question: Replicate) -> Result:
@@ -272,30 +263,21 @@ def answer_trace(question: Trace) -> Result:
 
     The scripts of a command line run in processes that this process forks. Functions run in processes of a new Python.
     """
-    from syncline.measure.recording.ranks import (
-        TraceOptions,
-        parse_program,
-        parse_script,
-        split_command_lines,
-        trace_in_child,
-        trace_program,
-    )
-    from syncline.measure.recording.shapes import parse_ranks, trace_program_by_shapes
+    from syncline.measure.recording import ranks, shapes
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.trace import MAX_WORKERS, MAX_WORKERS_BY_SHAPES, trace
 
     if question.ranks is not None and not question.shapes:
         raise SpecError("--ranks", question.ranks, "--shapes as well, as all ranks are recorded without it")
-    command_lines = split_command_lines(question)
-    programs = [parse_script(words) for words in command_lines]
-    if not programs:
-        programs = [parse_program(source) for source in listed(question.what)]
+    command_lines = ranks.split_command_lines(question)
+    programs = [ranks.parse_script(words) for words in command_lines]
+    programs = programs or [ranks.parse_program(source) for source in listed(question.what)]
     if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")
     # A command forks a process per rank; a Python program may have threads, which a fork would break.
-    run: Any = trace_program if command_lines else trace_in_child
+    run: Any = ranks.trace_program if command_lines else ranks.trace_in_child
     if question.shapes:
-        run = partial(trace_program_by_shapes, ranks=parse_ranks(question.ranks))
+        run = partial(shapes.trace_program_by_shapes, ranks=shapes.parse_ranks(question.ranks))
     replay = ReplayedOn.from_options(
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
@@ -305,7 +287,7 @@ def answer_trace(question: Trace) -> Result:
         answer = trace(
             programs, question.workers, question=replay, out=target.path, exact=target.exact, run=run,
             max_workers=MAX_WORKERS_BY_SHAPES if question.shapes else MAX_WORKERS,
-            options=TraceOptions(question.gpu, question.clock),
+            options=ranks.TraceOptions(question.gpu, question.clock),
         )  # fmt: skip
     return replay_result("trace", answer, question=replay, scratch=target.scratch)
 
@@ -315,7 +297,7 @@ def answer_whatif(question: Whatif) -> Result:
     from syncline.measure.replaying.scenario import Changes, ReplayedOn
     from syncline.measure.replaying.trace import whatif
 
-    check_results("record", question.record)
+    checked_argument("record", question.record, list[str | Path | Result])
     folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in question.record]
     changes = Changes(
         question.scale_bandwidth, question.scale_latency, question.scale_compute, question.overlap, question.compiled,

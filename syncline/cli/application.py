@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Annotated, Any
 
 import typer
@@ -92,14 +92,12 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
     ['--from', 'a.json', '--from', 'b.json', '--out', 'c.yaml']
     """
     spread: list[str] = []
-    flag, num_values = "", 0
-    for argument in arguments:
+    flag = ""  # the option whose values these are
+    for previous, argument in pairwise(["", *arguments]):
         if argument.startswith("-") and argument != "-":  # a lone "-" is a value: standard input
-            flag, num_values = (argument if argument in flags else ""), 0
-        elif flag:
-            if num_values:  # the user has typed the flag before the first value
-                spread.append(flag)
-            num_values += 1
+            flag = argument if argument in flags else ""
+        elif flag and previous != flag:  # the user has typed the flag before the first value only
+            spread.append(flag)
         spread.append(argument)
     return spread
 
@@ -108,39 +106,34 @@ def error_of_click(error: Any) -> SynclineError:
     """Convert an error of click's parser into an error of the form "NAME: got VALUE; expected ..."."""
     context: Any = getattr(error, "ctx", None)  # which attributes an error has depends on its class
     hint = f"; see '{context.command_path} --help'" if context is not None else ""
-    parameter = getattr(error, "param", None)
-    option = getattr(error, "option_name", None)
-    if parameter is not None:
-        return _value_error(error, parameter, hint)
+    if getattr(error, "param", None) is not None:
+        return _value_error(error, error.param, hint)
+    option, problem = getattr(error, "option_name", None), _sentence(error.message)
+    if type(error).__name__ == "NoSuchOption" and context is not None:  # a class of click, see `UsageError`
+        names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        return SpecError("option", option, one_of([*names, "--help"], option) + hint)
     if option is not None:
-        return _option_error(error, option, hint)
+        has_no_value = "requires" in problem  # "Option '--steps' requires an argument."
+        return Missing(option, "a value") if has_no_value else SynclineError(f"{option}: {problem}")
     extra_arguments = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if extra_arguments:
         return SpecError("arguments", extra_arguments[1], "no more arguments" + hint)
-    return SynclineError(_sentence(error.message) + hint)
+    return SynclineError(problem + hint)
 
 
 def _value_error(error: Any, parameter: Any, hint: str) -> SynclineError:
     """Return the error for a missing or wrong value of an option or argument; ``hint`` names the help."""
     options = [name for name in parameter.opts if name.startswith("--")]
     path = options[0] if options else str(parameter.metavar or parameter.name).lower()
-    if type(error).__name__ == "MissingParameter":  # a class of click, see `UsageError`
-        expected = _sentence(str(getattr(parameter, "help", None) or "a value"))
+    if type(error).__name__ == "MissingParameter":
+        expected = _sentence(parameter.help or "a value")
         return Missing(path, expected if "see '" in expected else expected + hint)
     if hasattr(error.__cause__, "errors"):  # pydantic's ValidationError
-        problem = error.__cause__.errors()[0]
-        return SpecError(path, problem["input"], _accepted_values(problem))
+        from syncline.fields import explain
+
+        cause = explain(error.__cause__, fields=lambda _: [])
+        return SpecError(path, cause.value, cause.expected)
     return SynclineError(f"{path}: {_sentence(error.message)}")
-
-
-def _option_error(error: Any, option: str, hint: str) -> SynclineError:
-    """Return the error for an unknown option, or for an option without its value; ``hint`` names the help."""
-    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
-        names = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
-        return SpecError("option", option, one_of([*names, "--help"], option) + hint)
-    if "requires" in error.message:  # "Option '--steps' requires an argument."
-        return Missing(option, "a value")
-    return SynclineError(f"{option}: {_sentence(error.message)}")
 
 
 class Missing(SynclineError):
@@ -157,20 +150,6 @@ def _sentence(text: str) -> str:
     return text[:1].lower() + text[1:] if second.islower() or second == " " else text
 
 
-def _accepted_values(problem: dict[str, Any]) -> str:
-    """Return a description of the values that pydantic accepts, from one item of ``ValidationError.errors()``."""
-    kind, limits = str(problem["type"]), problem.get("ctx") or {}
-    if kind.startswith("int"):
-        return "a whole number"
-    if kind.startswith("float"):
-        return "a number"
-    if kind == "greater_than_equal":
-        return f"at least {limits['ge']:g}"
-    if kind == "less_than_equal":
-        return f"at most {limits['le']:g}"
-    return _sentence(str(problem["msg"]).removeprefix("Input should be "))
-
-
 UNWRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
 )  # fmt: skip
@@ -180,19 +159,16 @@ MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Error numbers of a path that cannot be the path of a file."""
 
 
-def new_application() -> typer.Typer:
-    """Return the typer application of ``syncline``; its group makes a command when the command line names it."""
-    application = typer.Typer(
-        help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss "
-        "and their time.",
-        cls=Commands,
-        epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
-        **SETTINGS,
-    )
-    application.callback(invoke_without_command=True)(_root)
-    return application
+app = typer.Typer(
+    help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss and "
+    "their time.",
+    cls=Commands,
+    epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
+    **SETTINGS,
+)
 
 
+@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
@@ -205,9 +181,6 @@ def _root(
     if context.invoked_subcommand is None:
         print(context.get_help(), flush=True)
         raise typer.Exit(2)
-
-
-app = new_application()
 
 
 def main() -> None:
@@ -230,7 +203,7 @@ def main() -> None:
 def _exit_code() -> int:
     """Run the command that the command line names; print an error as a line, and return the exit code."""
     try:
-        return int(new_application()(prog_name="syncline", standalone_mode=False) or 0)
+        return int(app(prog_name="syncline", standalone_mode=False) or 0)
     except typer.Abort:
         return 1
     except (SynclineError, UsageError, MemoryError, RuntimeError, UnicodeEncodeError, OSError) as error:
@@ -239,7 +212,7 @@ def _exit_code() -> int:
         if code == 1:
             try:
                 sys.stdout.flush()
-            except (OSError, ValueError):  # a full disk: Python writes the buffer again at exit, to nowhere then
+            except (OSError, ValueError):  # the disk is full: discard the rest, which Python would write at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
 

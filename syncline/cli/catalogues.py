@@ -6,7 +6,7 @@ import webbrowser
 from dataclasses import asdict
 from importlib.util import find_spec
 
-from syncline.cli.shell import emit, new_console, print_each, say, warn
+from syncline.cli.shell import print_json_or_tables, say
 from syncline.errors import SynclineError
 from syncline.questions.catalogue import Doctor, List
 from syncline.questions.explore import Explore
@@ -17,11 +17,8 @@ def print_list(question: List) -> None:
     from syncline.planner.tables.display import catalogue_table
     from syncline.runs.catalogue import rows_of_catalogue
 
-    rows = rows_of_catalogue(question, report=lambda line: warn([line]))
-    if question.json:
-        emit({"rows": rows})
-    else:
-        new_console().print(catalogue_table(question.catalogue, rows))
+    rows = rows_of_catalogue(question, report=lambda line: say(f"warning: {line}"))
+    print_json_or_tables(question, {"rows": rows}, lambda: [catalogue_table(question.catalogue, rows)])
 
 
 def print_doctor(question: Doctor) -> None:
@@ -29,10 +26,8 @@ def print_doctor(question: Doctor) -> None:
     from syncline.runs.doctor import finding_tables, findings
 
     results = findings()
-    if question.json:
-        emit({"rows": [asdict(finding) for finding in results]})
-    else:
-        print_each(new_console(), finding_tables(results))
+    rows = [asdict(finding) for finding in results]
+    print_json_or_tables(question, {"rows": rows}, lambda: finding_tables(results))
 
 
 def print_explore(question: Explore) -> None:

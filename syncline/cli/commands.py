@@ -11,8 +11,9 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import MISSING, Field
+from dataclasses import Field
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -21,8 +22,8 @@ from typer.core import TyperCommand
 
 from syncline.errors import SpecError, one_of
 from syncline.questions import question_of
-from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
-from syncline.registry import lazy_function, no_code
+from syncline.questions.declare import REQUIRED, SAME, SHELL, Option, Question, appearance_of, flag_of, listed
+from syncline.registry import import_reference, lazy_function, no_code
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
 PLAIN = bool(os.environ.get("NO_COLOR"))
@@ -39,14 +40,6 @@ SETTINGS: dict[str, Any] = {
 """Settings of each typer application."""
 
 
-class Command(TyperCommand):
-    """A command whose help lists its options under headings."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options of a command into its help, under their headings."""
-        write_parameters(self, ctx, formatter)
-
-
 def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
     """Write the help of a command's arguments and options under their headings.
 
@@ -57,11 +50,8 @@ def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
     """
     rows_by_heading: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
-        name_and_text = parameter.get_help_record(ctx)
-        if name_and_text:
-            heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            heading = getattr(parameter, "rich_help_panel", None) or heading
-            rows_by_heading.setdefault(heading, []).append(name_and_text)
+        heading = getattr(parameter, "rich_help_panel", None) or f"{parameter.param_type_name}s".capitalize()
+        rows_by_heading.setdefault(heading, []).append(parameter.get_help_record(ctx))
     for heading, rows in rows_by_heading.items():
         write_rows(formatter, heading, rows)
 
@@ -71,6 +61,12 @@ def write_rows(formatter: Any, heading: str, rows: Sequence[tuple[str, str]]) ->
     if rows:
         with formatter.section(typer.style(heading, bold=True)):
             formatter.write_dl([(typer.style(name, fg="cyan"), text) for name, text in rows])
+
+
+class Command(TyperCommand):
+    """A command whose help lists its options under headings."""
+
+    format_options = write_parameters
 
 
 def read_yaml(flag: str, text: str) -> Any:
@@ -181,23 +177,20 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        names = {"auto": None, "gloo": None, "nccl": None}  # an ordered set
-        for algorithms_by_collective in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL):
-            for algorithms in algorithms_by_collective.values():
-                names |= dict.fromkeys(algorithms)
-        return list(names)
+        names_of_collectives = [
+            names for table in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL) for names in table.values()
+        ]
+        return dict.fromkeys(["auto", "gloo", "nccl", *chain.from_iterable(names_of_collectives)])  # each name once
     if source == "replications":
         from syncline.checkout import has_replication, import_replication
 
-        return list(import_replication("replications").bundled_replications()) if has_replication() else ()
+        return import_replication("replications").bundled_replications() if has_replication() else ()
     if source == "runs":
-        folder = Path("runs")
-        return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
-    module, _, name = CATALOGUES[source].partition(":")
-    catalogue: Any = getattr(import_module(module), name)
+        return sorted(map(str, Path("runs").glob("*/")))
+    catalogue = import_reference(CATALOGUES[source], installed=True)
     if callable(catalogue):
         catalogue = catalogue()
-    return catalogue.names() if hasattr(catalogue, "names") else list(catalogue)
+    return catalogue.names() if hasattr(catalogue, "names") else catalogue
 
 
 COMMANDS = {
@@ -240,40 +233,33 @@ def command_of(name: str) -> Any:
 
     application = typer.Typer(add_completion=False, **SETTINGS)
     command = application.command(name, cls=Command, epilog="\n\n".join(["Examples:", *question_class.examples]))
-    command(callback_of(question_class, print_answer_to, no_code=NoCodeOption))
+    command(callback_of(question_class, print_answer_to))
     return typer.main.get_command(application)
 
 
-def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
+def callback_of(question: type[Question], printer: Callable[[Any], None]) -> Callable[..., None]:
     """Return the function that typer calls with a command's options; it answers the question and prints the answer.
 
     Args:
         question: class of the question.
         printer: function that prints the answer to a question.
-        **hidden_flags: type of each flag that acts by itself, such as ``--no-code``; typer does not pass its value on.
     """
     fields, annotations = question.declared(SHELL), get_type_hints(question)
     parameters = [_typer_parameter(field, annotations[field.name]) for field in fields]
-    defaults = {parameter.name: parameter.default for parameter in parameters}
-    flags = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-        for name, annotation in hidden_flags.items()
-    ]
+    no_code_flag = inspect.Parameter("no_code", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=NoCodeOption)
 
     def callback(**options: Any) -> None:
-        """Make the question from the options' values, and print the answer."""
-        # typer shows the docstring that is set below.
-        set_options = {name for name in defaults if options[name] != defaults[name]}
+        set_options = {parameter.name for parameter in parameters if options[parameter.name] != parameter.default}
         try:
             values = {field.name: _read_option(field, options[field.name], annotations[field.name]) for field in fields}
             printer(question(**values))
         except SpecError as error:
             raise _error_with_option(error, question, set_options) from None
 
-    paragraphs = question.summary().split("\n\n")
-    callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    callback.__signature__ = inspect.Signature([*parameters, *flags])  # type: ignore[attr-defined]
-    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *flags]}
+    callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in question.summary().split("\n\n"))
+    signature = inspect.Signature([*parameters, no_code_flag])
+    callback.__signature__ = signature  # type: ignore[attr-defined]
+    callback.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return callback
 
 
@@ -286,35 +272,29 @@ def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
     """
     appearance = appearance_of(field)
     shell_type = _shell_type(appearance, annotation)
-    # An ellipsis in the place of a command's default stands for the function's: None is a default like others.
-    default = field.default if appearance.shell_default is ... else appearance.shell_default
-    if shell_type is str and default is not MISSING and default is not None:
+    default = field.default if appearance.shell_default is SAME else appearance.shell_default
+    if shell_type is str and default not in (REQUIRED, None):
         default = str(default)
-    details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
-    if appearance.completion:
-        details["autocompletion"] = completer(appearance.completion)
-    if appearance.minimum is not None:
-        details["min"] = appearance.minimum
-    if appearance.panel:
-        details["rich_help_panel"] = appearance.panel
+    settings: dict[str, Any] = {
+        "help": appearance.help,
+        "metavar": appearance.metavar or (FLAG if shell_type is bool else None),
+        "autocompletion": completer(appearance.completion) if appearance.completion else None,
+        "min": appearance.minimum,
+        "rich_help_panel": appearance.panel or None,
+    }
     if appearance.positional:
-        information = typer.Argument(**details)
+        information = typer.Argument(**settings)
     else:
-        if shell_type is bool and not appearance.metavar:
-            details["metavar"] = FLAG
-        names = (appearance.flag or flag_of(field)).split()
-        information = typer.Option(*names, **details)
-    if default is None:
-        shell_type = shell_type | None
+        information = typer.Option(*(appearance.flag or flag_of(field)).split(), **settings)
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default,
-        annotation=Annotated[shell_type, information],
+        default=inspect.Parameter.empty if default is REQUIRED else default,
+        annotation=Annotated[shell_type | None if default is None else shell_type, information],
     )  # fmt: skip
 
 
 def _shell_type(appearance: Option, annotation: Any) -> Any:
-    """Return the type that typer gives an option's value, for a field with the type ``annotation``."""
+    """Return the type to which typer converts the text of an option, for a field of the type ``annotation``."""
     if appearance.repeatable:
         return list[str]
     if appearance.reader:
@@ -333,14 +313,10 @@ def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
         value: the option's value: a text, a list of texts, a number or None.
         annotation: type of the field in Python.
     """
+    for item in listed(value):
+        if isinstance(item, str) and re.search("[\ud800-\udfff]", item):  # Python's stand-ins for bytes not in UTF-8
+            raise SpecError(field.name, item, "text in Unicode")
     reader = appearance_of(field).reader
-    items = value if isinstance(value, list) else [value]
-    for item in items:
-        if isinstance(item, str) and not item.isascii():
-            try:  # bytes of the command line that are not UTF-8 cannot be encoded again
-                item.encode()
-            except UnicodeEncodeError:
-                raise SpecError(field.name, item, "text in Unicode") from None
     if value is None or not reader:
         return value
     value = READERS[reader](flag_of(field), value)
@@ -354,14 +330,13 @@ def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
 def _error_with_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
     """Return an error with the name of the option in place of the question's field.
 
-    An error about a field of a spec, which may have the same name as the option, is returned unchanged. An error is
-    about the option if the user has set the option, or if a value is missing.
+    An error is about an option if the user has set the option, or if a value is missing. Any other error is returned
+    unchanged: it is about a field of a spec, which may have the same name as an option.
     """
     first_name, dot, inner_path = error.path.partition(".")
     for field in question.declared(SHELL):
         flag = flag_of(field)
         is_named = first_name in (field.name, flag.removeprefix("--").replace("-", "_"))
-        is_missing = error.value is None
-        if is_named and (field.name in set_options or is_missing):
+        if is_named and (field.name in set_options or error.value is None):
             return SpecError(flag + dot + inner_path, error.value, error.expected)
     return error

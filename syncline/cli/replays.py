@@ -7,7 +7,7 @@ import shlex
 from syncline.api.functions import answer
 from syncline.api.result import Result
 from syncline.cli.application import Missing
-from syncline.cli.shell import emit, new_console, print_each, say, show_files
+from syncline.cli.shell import emit, new_console, print_json_or_tables, say, show_files
 from syncline.questions.catalogue import Reproduce
 from syncline.questions.scripts import Chakra, Trace, Whatif
 
@@ -37,13 +37,9 @@ def print_trace(question: Trace) -> None:
 def print_replays(question: Reproduce | Trace | Whatif) -> Result:
     """Answer a question, print the result as JSON, or as tables and the paths of its files, and return it."""
     result: Result = answer(question)
-    if question.json:
-        emit(result)
-        return result
-    console = new_console()
-    print_each(console, result.tables)
-    if result.folder is not None:
-        show_files(console, result.folder)
+    print_json_or_tables(question, result, lambda: result.tables)
+    if result.folder is not None and not question.json:
+        show_files(new_console(), result.folder)
     return result
 
 

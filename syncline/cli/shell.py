@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from syncline.cli.commands import PLAIN
 from syncline.errors import SpecError
-from syncline.interrupts import exit_code
 from syncline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -51,12 +47,6 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def warn(lines: list[str]) -> None:
-    """Print each line as a warning to standard error."""
-    for line in lines:
-        say(f"warning: {line}")
-
-
 def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """Return the result's tables, with other columns if ``columns`` is given."""
     if columns is None:
@@ -77,6 +67,14 @@ def print_each(console: Console, tables: Iterable[Group]) -> None:
     """Print tables one below another on the console."""
     for table in tables:
         console.print(table)
+
+
+def print_json_or_tables(question: Any, record: Result | dict[str, Any], tables: Callable[[], Iterable[Group]]) -> None:
+    """Print a result as JSON if the question asks for it, else as the tables that a function makes."""
+    if question.json:
+        emit(record)
+    else:
+        print_each(new_console(), tables())
 
 
 MOST_FILES = 20
@@ -122,28 +120,6 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
         # The network does not change a training, so the rows of one network have all warnings.
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             labels = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
-            warn([f"{row['method']}{labels}: diverged at step {row['diverged_at']}"])
+            say(f"warning: {row['method']}{labels}: diverged at step {row['diverged_at']}")
     if column_error is not None:  # raised last: a wrong column must not hide the results of a long run
         raise column_error
-
-
-def show_result(console: Console, result: Result, question: Any) -> None:
-    """Print a result that has a folder: tables, warnings, the paths of files, and JSON if the question has ``json``.
-
-    Raises:
-        typer.Exit: Ctrl-C ended the run, or one of its processes failed (exit code 1).
-    """
-    assert result.folder is not None
-    try:
-        show_tables(console, result, getattr(question, "columns", None))
-    finally:
-        show_files(console, result.folder)
-        console.print(f"show the tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
-    if question.json:
-        emit(result)
-    if result.interrupted:
-        say("interrupted: what was finished until then is in the folder above")
-        raise typer.Exit(exit_code())
-    if result.failed:
-        say(f"error: {result.failed}; what was measured until then is in the folder above")
-        raise typer.Exit(1)

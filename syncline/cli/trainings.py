@@ -13,7 +13,7 @@ import typer
 
 from syncline.api.functions import answer
 from syncline.checkout import import_replication
-from syncline.cli.shell import emit, new_console, print_each, say, show_files, show_result, warn
+from syncline.cli.shell import emit, new_console, print_each, print_json_or_tables, say, show_files, show_tables
 from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.interrupts import exit_code
@@ -31,17 +31,30 @@ def print_compare(question: Compare) -> None:
 
 
 def print_run(question: Any) -> None:
-    """Make a training, a study, a comparison or a launch, and print its tables and the paths of its files."""
+    """Make a training, a study, a comparison, a launch or a pipeline, and print its tables and the paths of its files.
+
+    Raises:
+        typer.Exit: Ctrl-C ended the run, or one of its processes failed (exit code 1).
+    """
     console = new_console()
-    show_result(console, answer(question, partial(progress, console)), question)
+    is_watched = question.command != "pipeline"  # a simulation is too short for a line on its progress
+    result = answer(question, partial(progress, console)) if is_watched else answer(question)
+    try:
+        show_tables(console, result, getattr(question, "columns", None))
+    finally:
+        show_files(console, result.folder)
+        console.print(f"show the tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
+    if question.json:
+        emit(result)
+    if result.interrupted:
+        say("interrupted: what was finished until then is in the folder above")
+        raise typer.Exit(exit_code())
+    if result.failed:
+        say(f"error: {result.failed}; what was measured until then is in the folder above")
+        raise typer.Exit(1)
 
 
-print_launch = print_run
-
-
-def print_pipeline(question: Any) -> None:
-    """Simulate the schedules of a pipeline, and print their tables and the paths of the files."""
-    show_result(new_console(), answer(question), question)
+print_launch = print_pipeline = print_run
 
 
 def print_calibrate(question: Calibrate) -> None:
@@ -84,7 +97,7 @@ def print_sweep(question: Sweep) -> None:
     print_each(console, result.tables)
     _say_effort(result.record)
     if errors:
-        warn([f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]}"])
+        say(f"warning: {len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]}")
     folder = str(result.folder)
     console.print(f"results in {folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
     console.print(f"more configurations: syncline best {shlex.quote(folder)}", soft_wrap=True)
@@ -127,16 +140,14 @@ def _say_effort(record: Mapping[str, Any]) -> None:
 
 def print_replicate(question: Replicate) -> None:
     """Make trainings of a replication, and print the verdicts on its claims; or list the bundled replications."""
-    console = new_console()
     if question.list:
         listed = import_replication("replications.results").known_replications()
-        if question.json:
-            emit(listed)
-        else:
-            print_each(console, listed.tables)
+        print_json_or_tables(question, listed, lambda: listed.tables)
         return
     if question.name is None:
         raise SpecError("NAME", None, "a replication of 'syncline replicate --list', or a YAML file")
+
+    console = new_console()
 
     def on_stage(stage: Any) -> AbstractContextManager[Listener]:
         say(f"{stage.name}: {stage.trainings:,} {'training' if stage.trainings == 1 else 'trainings'}")
@@ -147,10 +158,10 @@ def print_replicate(question: Replicate) -> None:
     console.print(f"results in {result.folder}/", soft_wrap=True)
     if question.json:
         emit(result)
+    states = ["interrupted"] if result.interrupted else []
     if result.record["left"]:
-        beginning = "interrupted, " if result.interrupted else ""
-        say(f"{beginning}left: {result.record['left']:,} trainings; run the same command to continue")
-    elif result.interrupted:
-        say("interrupted")
+        states.append(f"left: {result.record['left']:,} trainings; run the same command to continue")
+    if states:
+        say(", ".join(states))
     if result.interrupted:
         raise typer.Exit(exit_code())

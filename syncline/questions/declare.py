@@ -15,6 +15,9 @@ from typing import Any, ClassVar, dataclass_transform
 REQUIRED = MISSING
 """Default of a field that needs a value."""
 
+SAME: Any = ...
+"""Default of a command's option that has the default of the function's argument, which may be None."""
+
 SHELL, PYTHON = "shell", "python"
 """Values of `Option.place`, for fields that exist only as an option or only as an argument."""
 
@@ -39,7 +42,7 @@ class Option:
         panel: heading of the option in the help.
         reader: name of a reader of `syncline.cli.commands` that makes the field's value of the option's text.
         place: `SHELL` or `PYTHON` for a field that only one of them has.
-        shell_default: default of the command, or `REQUIRED`, if it differs from the function's.
+        shell_default: default of the command, or `REQUIRED`; by default the function's.
         in_order: whether the function takes the value by its position, too.
         positional: whether the command takes the value without the option's name.
         repeatable: whether the option can be repeated, so that its value is a list.
@@ -55,7 +58,7 @@ class Option:
     panel: str = ""
     reader: str = ""
     place: str = ""
-    shell_default: Any = ...
+    shell_default: Any = SAME
     in_order: bool = False
     positional: bool = False
     repeatable: bool = False
