@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +45,10 @@ def quantity_text(name: str, value: float, training: WholeTraining) -> str:
 
 
 def reason_for_no_value(trials: Trials) -> tuple[str, float]:
-    """Return the reason why no tried value meets the targets, and the nearest value; the last if no margin is known."""
+    """Return the reason why no tried value meets the targets, and the nearest value.
+
+    If no margin is known, return the largest value that was tried.
+    """
     values = sorted(trials.evaluations)
     margins = [trials.evaluations[value].predicted_margin for value in values]
     if np.isnan(margins).all():
@@ -73,17 +77,17 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
     place = variable.place
     if place is None or target in ("speedup", "loss_penalty"):  # no single link is the cause
         return f"at best {reached_text}, at {variable.text(value)}"
-    waits_s = evaluation.row["exposed_communication_s"]
-    waits = "" if target == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
-    if variable.name != "bandwidth":
-        return f"its bandwidth is too low even without latency: {reached_text}{waits}"
+    waiting_s = evaluation.row["exposed_communication_s"]
+    waiting_text = "" if target == "exposed" else f", {format_seconds(waiting_s)} of a step waiting"
+    if variable.name == "latency":  # the nearest value is 0
+        return f"its bandwidth is too low even without latency: {reached_text}{waiting_text}"
     # Would the target be met with this bandwidth and no latency?
     link_without_latency = replace(at_bandwidth(place.link, value), latency_s=0.0)
     setting = variable.setting_at(value)._replace(network=place.with_link(link_without_latency))
     (without_latency,) = evaluate_settings([setting], trials.targets, trials.training, trials.baseline)
-    is_met = without_latency.predicted_margin >= 0
-    cause = "its latency is too long even with this bandwidth" if is_met else "the other links take too long"
-    return f"{cause}: {reached_text} at {variable.text(value)}{waits}"
+    is_latency_cause = without_latency.predicted_margin >= 0
+    cause = "its latency is too long even with this bandwidth" if is_latency_cause else "the other links take too long"
+    return f"{cause}: {reached_text} at {variable.text(value)}{waiting_text}"
 
 
 NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
@@ -91,7 +95,7 @@ NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation",
 
 
 def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
-    """Return in words what computing alone reaches if it misses the tightest target, else None."""
+    """Return in words what a step without waiting reaches if even this misses the tightest target, else None."""
     row, target = evaluation.row, evaluation.tightest_target
     step_s = row["step_time_s"]
     quantity, limit = evaluation.quantities[target].predicted, targets.specified[target]
@@ -99,12 +103,9 @@ def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, trai
         return None
     compute_s = step_s - row["exposed_communication_s"]
     compute_share = compute_s / step_s
-    if target == "utilisation":  # grows as the time shrinks
-        compute_only = quantity / compute_share
-        is_met = compute_only >= limit
-    else:
-        compute_only = quantity * compute_share
-        is_met = compute_only <= limit
+    is_utilisation = target == "utilisation"  # grows as a step gets shorter, and has to reach its limit
+    compute_only = quantity / compute_share if is_utilisation else quantity * compute_share
+    is_met = compute_only >= limit if is_utilisation else compute_only <= limit
     if is_met:
         return None
     step_text = "" if target == "step_time_s" else f", {format_seconds(compute_s)} a step"
@@ -160,8 +161,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     (trial,) = trials.evaluate([row_value])
     shortest = None  # the shortest period that meets the target
     if variable.name == "period" and predicted.spans:
-        first = predicted.spans[0].first
-        shortest = variable.grid[0] if first is None else first
+        shortest = variable.grid[0] if predicted.spans[0].first is None else predicted.spans[0].first
     answer_fields = {
         "sought": variable.name, "of": variable.owner, "level": variable.place.name if variable.place else None,
         "unit": variable.unit, "target": question.describe(),
@@ -227,29 +227,19 @@ def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
     return False
 
 
-def same_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows that all have the same fields, with None for a field that a row does not have."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name) for name in names} for row in rows]
-
-
 MONTH_S = 365.25 / 12 * 86400.0
 """Seconds of a mean month."""
 
 
-def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
-    """Return a row per method, the cheapest network first: by money if it is known for all, else by bandwidth."""
-    rows: list[dict[str, Any]] = []
-    for spec in question.specs:
-        for network in spec.networks:
-            answers = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
-            answers.sort(key=lambda answer: answer[0])
-            first_key, _ = answers[0]
-            for rank, (sort_key, row) in enumerate(answers, start=1):
-                row["rank"] = rank if row["value"] is not None else None
-                row["tie"] = bool(rank > 1 and row["rank"] and sort_key == first_key)
-                rows.append(row)
-    return rows
+def network_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    """Return a row per method, the cheapest offered link first: by money if it is known for all, else by bandwidth."""
+    keys_and_rows = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
+    keys_and_rows.sort(key=itemgetter(0))
+    first_key, _ = keys_and_rows[0]
+    for rank, (key, row) in enumerate(keys_and_rows, start=1):
+        row["rank"] = rank if row["value"] is not None else None
+        row["tie"] = bool(rank > 1 and row["rank"] and key == first_key)
+    return [row for _, row in keys_and_rows]
 
 
 def _cheapest_link(
@@ -257,8 +247,8 @@ def _cheapest_link(
 ) -> tuple[tuple[bool, float], dict[str, Any]]:
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
-    If no link meets them, the row is that of the nearest link. The key has whether no link meets them, and the cost of
-    the cheapest that does, or its bandwidth if a cost is unknown.
+    If no link meets the targets, the row is that of the link that misses them by least. The key has two items: whether
+    no link meets the targets, and the cost of the cheapest link that does. Bandwidths replace costs if one is unknown.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
@@ -312,11 +302,9 @@ def _cost_with_network(offer: OfferedLink, trial: Evaluation) -> float | None:
     If the question has no whole training, return the price of a month; None if the cost is unknown.
     """
     row = trial.row
-    cost, training_s = row.get("cost"), row.get("training_s")
     if offer.month_price is None:
-        return cost
+        return row.get("cost")
     if "training_s" not in row and "cost" not in row:
         return offer.month_price
-    if training_s is None or ("cost" in row and cost is None):
-        return None
-    return float((cost or 0.0) + offer.month_price * training_s / MONTH_S)
+    cost, training_s = row.get("cost", 0.0), row.get("training_s")  # without a price list only the network costs
+    return None if cost is None or training_s is None else float(cost + offer.month_price * training_s / MONTH_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from syncline.planner.projection.project import project_all
 from syncline.planner.projection.training_totals import loss_fit_method, with_training
 from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
-from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, Sense, settings_on_networks
+from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, Sense
 from syncline.specs import ProjectSpec
 
 
@@ -79,7 +79,7 @@ class Trials:
     evaluations: dict[float, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
-        """Return the projection and its margins at each value; price values that were not tried before together."""
+        """Return the projection and its margins at each value; the new values are priced together."""
         new_values = [value for value in dict.fromkeys(values) if value not in self.evaluations]
         settings = [self.variable.setting_at(value) for value in new_values]
         evaluations = evaluate_settings(settings, self.targets, self.training, self.baseline)
@@ -102,7 +102,10 @@ def evaluate_settings(
         baseline: baseline of speedups; the method itself by default.
     """
     evaluations: list[Evaluation] = []
-    for spec, method, networks in settings_on_networks(settings):
+    for _, group in groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method))):
+        neighbours = list(group)
+        spec, _, method = neighbours[0]
+        networks = [setting.network for setting in neighbours]
         methods = (method,) if baseline is None else (baseline, method)
         projected_spec = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
         rows = project_all([projected_spec], thresholds=False)
@@ -112,7 +115,7 @@ def evaluate_settings(
             rows = with_training(rows, [method_spec], training).as_plain()
         network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]
         if targets.need_shares:
-            network_shares = shares(method_spec, method_index=0, networks=networks)
+            network_shares = _shares(method_spec, networks)
         for row, step_shares in zip(rows, network_shares, strict=True):
             evaluations.append(_evaluation(dict(row), step_shares, method_spec, method, targets, training))
     return evaluations
@@ -137,7 +140,7 @@ def _evaluation(
         training: options of the whole training.
     """
     values = quantities(row) | step_shares
-    if row["step_time_s"] is None:  # then the shares of the step are unknown, too
+    if row["step_time_s"] is None:  # then `step_shares` are those of no step
         values |= dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
@@ -171,7 +174,7 @@ def _loss_over_ddp(
 
 def _unknown_reason(row: dict[str, Any], target: str) -> str:
     """Return the reason why the quantity of a target is unknown in a row."""
-    if row.get("loss_unknown") and row.get("training_s") is None:
+    if row.get("loss_unknown") and row.get("training_s") is None:  # so the tokens to a target loss are unknown
         return str(row["loss_unknown"])
     reasons = {
         "utilisation": "no hardware is known, and so no peak",
@@ -188,23 +191,17 @@ ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
 
 
-def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
-    """Return the shares of a method's step on each network: predicted, best case and worst case.
-
-    Args:
-        spec: spec of one setting.
-        method_index: index of the method.
-        networks: the networks.
-    """
+def _shares(spec: ProjectSpec, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
+    """Return for each network, by target, the share of a step that the target limits; the spec has one method."""
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing = computing_bounds(plan)
     communication = communication_bounds(plan, networks)
     shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
     for indices, network in network_groups(networks):
         cache = PriceCache()
-        step = plan.step(method_index, network, cache=cache)
+        step = plan.step(0, network, cache=cache)
         variants = [
-            plan.step(method_index, network, cache=cache, factors=factors)
+            plan.step(0, network, cache=cache, factors=factors)
             for factors in at_bounds(computing, communication.select(indices))
         ]
         for name in SHARES:
@@ -213,7 +210,7 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
             high = np.minimum(high, 1.0)  # a part of a step is not longer than the step
             # A small share of waiting is good, but a large share of computing is.
             optimistic, pessimistic = (low, high) if name == "exposed" else (high, low)
-            for column, index in enumerate(indices):
+            for column, index in enumerate(indices):  # each array is (1, n) for the n networks of this group
                 bounded = (float(values[0, column]) for values in (share, optimistic, pessimistic))
                 shares_by_network[index][name] = BoundedValue(*bounded)
     return shares_by_network
@@ -282,14 +279,14 @@ def feasible_spans(trials: Trials, bound_index: int = 0) -> FeasibleSpans:
     if is_met[-1]:
         spans.append(FeasibleSpan(first, None))
     crossings = tuple(end for span in spans for end in span if end is not None)
-    holds: Holds = "in parts"
-    if not spans:
-        holds = "never"
-    elif not crossings:
-        holds = "always"
-    elif len(spans) == 1 and spans[0].last is None:
+    holds: Holds
+    if not crossings:
+        holds = "always" if spans else "never"
+    elif len(spans) > 1:
+        holds = "in parts"
+    elif spans[0].last is None:
         holds = "from"
-    elif len(spans) == 1:
+    else:
         holds = "up to" if spans[0].first is None else "between"
     return FeasibleSpans(holds, tuple(spans), crossings)
 
@@ -320,8 +317,8 @@ class SolvedValue(NamedTuple):
     """The value that answers the question, and the values at both bounds of the step time, in ascending order.
 
     Attributes:
-        value: the value; None if no value meets the target, if this is unknown, or if all values meet it (except for
-            workers and delays, whose answer is then the fewest).
+        value: the value; None if no value meets the target, or if this is unknown. If all values meet the target, it is
+            the fewest workers or the least delay, and None for other variables.
         low: lower bound; None if all values, or none, would meet the target at that bound.
         high: upper bound; None as for ``low``.
         met_above: whether the value and all larger values meet the target; else the value and all smaller ones do.
@@ -358,16 +355,16 @@ def _is_met_above(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool
     """Return whether the values above the answer meet the target, rather than those below it."""
     if sense == "fewest":
         return True
-    for feasible in spans_by_bound:
-        if feasible.crossings:  # the first bound at which only a part of the values meets the target decides
-            if feasible.holds in ("from", "up to"):
-                return feasible.holds == "from"
+    for feasible in spans_by_bound:  # the first bound at which only a part of the values meets the target decides
+        if feasible.holds in ("from", "up to"):
+            return feasible.holds == "from"
+        if feasible.crossings:
             return sense == "least" and feasible.spans[-1].last is None
     return sense == "least"
 
 
 def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, met_above: bool, smallest: float) -> float | None:
-    """Return the end of a span of values that is the answer, or None if the span ends with the grid there.
+    """Return the answer among the values that meet a target: an end of a span, or None if the grid ends there, too.
 
     Args:
         spans: spans of values that meet the target, ascending.

@@ -155,9 +155,9 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     places = link_places(network)
     if level is None:
         return places[-1]
-    names = [place.name for place in places if place.name]
     for index, place in enumerate(places):
         if str(level) in (place.name, str(index)):
             return place
+    names = [place.name for place in places if place.name]
     expected = one_of(names, level) if names else "none, as this network has one link for all workers"
     raise SpecError(path, level, expected)

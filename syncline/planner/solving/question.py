@@ -88,16 +88,15 @@ class InverseProblem:
         self.targets.check(self.training)
         if self.most is not None and self.most < 1:
             raise SpecError("most", self.most, "a number of workers, at least 1")
-        for name, value, required in (
-            ("among", [offer.link.name for offer in self.among], "network"),
-            ("most", self.most, "workers"),
-        ):
-            if value and self.variable != required:
-                raise SpecError(name, value, f"none, unless {required} is sought")
-        if self.variable == "network" and not self.among:
+        names = [offer.link.name for offer in self.among]
+        if names and self.variable != "network":
+            raise SpecError("among", names, "none, unless network is sought")
+        if self.most is not None and self.variable != "workers":
+            raise SpecError("most", self.most, "none, unless workers is sought")
+        if self.variable == "network" and not names:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
-        if any((offer.month_price is None) != (self.among[0].month_price is None) for offer in self.among):
-            raise SpecError("among", [offer.link.name for offer in self.among], "a price for each network, or for none")
+        if len({offer.month_price is None for offer in self.among}) > 1:
+            raise SpecError("among", names, "a price for each network, or for none")
         if self.variable in METHOD_VARIABLES and self.level is not None:
             raise SpecError("level", self.level, f"none, as a {self.variable} has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
@@ -134,7 +133,7 @@ class InverseProblem:
             )
         place = place_of(network, self.level)
         link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
-        return link_variable(spec, network, method, place)
+        return link_variable(spec, method, place)
 
 
 DEFAULT_METHODS = ("ddp-adam", "diloco", "streaming-diloco")
@@ -289,17 +288,10 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
         return [(value, None)]
     texts = [text.strip() for text in value.split(",")]
     with suppress(SpecError):
-        parse_seconds(texts[0])  # raises an error unless the text is LATENCY,BANDWIDTH
+        parse_seconds(texts[0])  # raises an error unless a latency comes first, as in LATENCY,BANDWIDTH
         texts = [value]
     links_and_prices: list[tuple[Any, Any]] = []
     for text in texts:
         name, equals, price = text.partition("=")
         links_and_prices.append((name.strip(), price if equals else None))
     return links_and_prices
-
-
-def _offered_link(value: Any, price: Any) -> OfferedLink:
-    """Return a link, by its name or as a user writes it, with the price of a month."""
-    month_price = None if price is None else parse_count(price, f"among.{value}")
-    is_name = isinstance(value, str) and "," not in value
-    return OfferedLink(preset_link(value, "among") if is_name else parse_network_link(value, "among"), month_price)

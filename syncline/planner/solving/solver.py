@@ -23,7 +23,7 @@ from syncline.planner.advice.search import search_plans
 from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
 from syncline.planner.projection.whole_training import WholeTraining
-from syncline.planner.solving.answers import SolvedAnswer, answer_of, choose_network, ranked_answers, same_names
+from syncline.planner.solving.answers import SolvedAnswer, answer_of, network_rows, ranked_answers
 from syncline.planner.solving.question import KNOWN, UNKNOWN, InverseProblem
 from syncline.planner.solving.variables import LATENCIES_S, DecisionVariable
 from syncline.specs import ProjectSpec
@@ -46,35 +46,14 @@ class RoughPlan:
     Args:
         plan: the plan.
         tokens: number of tokens that the plan trains on.
-        list: the list of answers in which the plan appears: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
-        value: estimated bandwidth in bytes per second, or latency in seconds; None if the plan never meets the
-            deadline.
+        list_name: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
+        estimate: bandwidth in bytes per second, or latency in seconds; None if the plan never meets the deadline.
     """
 
     plan: TrainingPlan
     tokens: float
-    list: str
-    value: float | None
-
-
-def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
-    """Return the rows of the best plans in each setting: plans of known loss first, the best first in each list.
-
-    Args:
-        question: a question for a bandwidth or a latency; its methods are those between replicas.
-
-    Raises:
-        SpecError: another variable, no deadline, or a model or hardware that advice does not support.
-    """
-    if question.variable not in ("bandwidth", "latency"):
-        raise SpecError("best", True, "bandwidth or latency as the variable, as plans depend on everything else")
-    if question.targets.deadline_s is None:
-        raise SpecError("best", True, "a deadline as well")
-    rows: list[dict[str, Any]] = []
-    for spec in question.specs:
-        for network in spec.networks:
-            rows += _plan_rows(question, spec, network)
-    return same_names(rows)
+    list_name: str
+    estimate: float | None
 
 
 def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Network) -> AdviceQuestion:
@@ -86,7 +65,8 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
         network: the network.
 
     Raises:
-        SpecError: a module, no hardware, or a batch that the workers cannot share.
+        SpecError: the model is a module of code, whose layouts are unknown; there is no hardware; or the workers cannot
+            share the batch.
     """
     shape, machine, training = spec.model, spec.compute.hardware, question.training
     if not isinstance(shape, ModelShape):
@@ -105,8 +85,17 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     )  # fmt: skip
 
 
-def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
-    """Return the rows of the best plans on a network: plans of known loss first, the best first in each list."""
+def _rows_of_plans(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    """Return the rows of the best plans on a network: plans of known loss first, the best first in each list.
+
+    Raises:
+        SpecError: the variable is not a link's, there is no deadline, or no plan fits into the memory.
+    """
+    if question.variable not in ("bandwidth", "latency"):
+        raise SpecError("best", True, "bandwidth or latency as the variable, as plans depend on everything else")
+    deadline_s = question.targets.deadline_s
+    if deadline_s is None:
+        raise SpecError("best", True, "a deadline as well")
     advice = as_advice_question(question, spec, network)
     variable = question.decision_variable(spec, network, spec.methods[0])  # a link's variable is the same for all
     search_network = network
@@ -114,16 +103,16 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
     for _ in range(SEARCHES):
         plans, _ = search_plans(advice.on(search_network))
         new_plans = [plan for plan in plans if _key(plan) not in rough_plans]
-        for rough_plan in _rough_plans(question, advice, variable, new_plans):
+        for rough_plan in _rough_plans(advice, variable, deadline_s, new_plans):
             rough_plans[_key(rough_plan.plan)] = rough_plan
         sorted_plans = _best_first(list(rough_plans.values()), variable)
-        if not new_plans or not sorted_plans or sorted_plans[0].value is None:
+        if not new_plans or not sorted_plans or sorted_plans[0].estimate is None:
             break
-        # The plans that are worth pricing depend on the link: search again with the best plan's link.
-        search_network = variable.setting_at(sorted_plans[0].value).network
+        # Which plans are fast depends on the link: search again with the link that the best plan needs.
+        search_network = variable.setting_at(sorted_plans[0].estimate).network
     rows: list[dict[str, Any]] = []
     for list_name in (KNOWN, UNKNOWN):
-        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == list_name]
+        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list_name == list_name]
         data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
         # The best plan of data parallelism is always among the answers, for comparison.
         finalists = candidates[:FINALISTS]
@@ -141,18 +130,16 @@ def _key(plan: TrainingPlan) -> tuple[Any, ...]:
 
 
 def _rough_plans(
-    question: InverseProblem, advice: AdviceQuestion, variable: DecisionVariable, plans: Sequence[TrainingPlan]
+    advice: AdviceQuestion, variable: DecisionVariable, deadline_s: float, plans: Sequence[TrainingPlan]
 ) -> list[RoughPlan]:
     """Return the plans that fit into memory, with the approximate value at which each meets the deadline."""
-    deadline_s = question.targets.deadline_s
-    assert deadline_s is not None
     rough_plans = []
     for row in price_plans(advice, plans):
         if row["fits"] is False or row["time_s"] is None:
             continue
-        value = _value_for_deadline(prepare_plan(advice, row["plan"], row["tokens"]), variable, deadline_s)
-        name = KNOWN if row["loss_unknown"] is None else UNKNOWN
-        rough_plans.append(RoughPlan(row["plan"], row["tokens"], list=name, value=value))
+        estimate = _value_for_deadline(prepare_plan(advice, row["plan"], row["tokens"]), variable, deadline_s)
+        list_name = KNOWN if row["loss_unknown"] is None else UNKNOWN
+        rough_plans.append(RoughPlan(row["plan"], row["tokens"], list_name=list_name, estimate=estimate))
     return rough_plans
 
 
@@ -182,7 +169,7 @@ def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline
 def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
     """Sort plans by the value that they need: a low bandwidth or a long latency first, plans without a value last."""
     sign = 1.0 if variable.name == "bandwidth" else -1.0
-    return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
+    return sorted(plans, key=lambda plan: (plan.estimate is None, sign * (plan.estimate or 0.0)))
 
 
 def _exact_answer(
@@ -200,25 +187,33 @@ def _exact_answer(
         "tokens_per_worker": spec.worker_tokens,
         "tokens": rough_plan.tokens,
     }
-    return answer._replace(record=record | {"list": rough_plan.list, "fields": spec_fields})
+    return answer._replace(record=record | {"list": rough_plan.list_name, "fields": spec_fields})
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
     """Return a row per answer, the best first in each setting: the value, and the projection at this value.
 
+    All rows have the same fields; None stands for a field that a row does not have.
+
     Raises:
-        SpecError: there is nothing to vary.
+        SpecError: there is nothing to vary, or `syncline advise` does not support the model or the hardware.
     """
+    rows_of_setting = _rows_of_methods
     if question.best:
-        return solved_by_any_plan(question)
-    if question.variable == "network":
-        return choose_network(question)
-    rows: list[dict[str, Any]] = []
-    for spec in question.specs:
-        for network in spec.networks:
-            answers = [answer_of(question, spec, network, method) for method in question.methods(spec)]
-            rows += [answer.flat() for answer in ranked_answers(answers)]
-    return same_names(rows)
+        rows_of_setting = _rows_of_plans
+    elif question.variable == "network":
+        rows_of_setting = network_rows
+    rows = [
+        row for spec in question.specs for network in spec.networks for row in rows_of_setting(question, spec, network)
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _rows_of_methods(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    """Return a row for each method of a spec on a network, the best first."""
+    answers = [answer_of(question, spec, network, method) for method in question.methods(spec)]
+    return [answer.flat() for answer in ranked_answers(answers)]
 
 
 def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins: Mapping[str, str]) -> list[Assumption]:

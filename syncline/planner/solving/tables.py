@@ -129,11 +129,9 @@ def _method_text(row: Record) -> str:
 def _value_text(row: Record) -> str:
     """Return the value of an answer, or all values that meet the target, as text."""
     text = VALUE_TEXTS[row["sought"]]
-    if row["sought"] == "network":
-        return str(row["value"] or WORDS_FOR_NO_VALUE.get(row["holds"], "none"))
     if row["value"] is None:
         return WORDS_FOR_NO_VALUE.get(row["holds"], "none")
-    if row["sought"] == "workers" and len(row["spans"]) < 2:
+    if row["sought"] == "network" or (row["sought"] == "workers" and len(row["spans"]) < 2):
         return text(row["value"])
     return ", ".join(_span_text(row, text, first, last) for first, last in row["spans"])
 
@@ -176,10 +174,11 @@ def _interval_text(row: Record) -> str:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
     met_above = row["sought"] in ("workers", "network", "bandwidth")
-    if row["sought"] not in ("workers", "network"):
-        for name in ("pessimistic_holds", "optimistic_holds", "holds"):  # the last that has one end decides
-            if row[name] in ("from", "up to"):
-                met_above = row[name] == "from"
+    one_ended = [
+        row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds") if row[name] in ("from", "up to")
+    ]
+    if one_ended and row["sought"] not in ("workers", "network"):
+        met_above = one_ended[0] == "from"
     # Without an end, any value meets the target at the optimistic bound, and none at the pessimistic bound.
     pessimistic = "?" if row["pessimistic_holds"] == "unknown" else "none"
     low, high = ("any", pessimistic) if met_above else (pessimistic, "any")
@@ -230,8 +229,8 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     note += "shortest and the longest times between which nine of ten measurements are expected. Other columns: at the "
     note += "value, or at the nearest one. Waiting: for the network, with nothing to compute."
     note += _batch_note(question)
-    rows_with_loss = [row | {"method": _method_text(row)} for row in rows if _shows_losses([row], question)]
-    rows_with_loss = [row for row in rows_with_loss if row.get("loss") is not None or not question.best]
+    shown_rows = [row for row in rows if row.get("loss") is not None or not question.best]
+    rows_with_loss = [row | {"method": _method_text(row)} for row in shown_rows if _shows_losses([row], question)]
     note += training_note(rows_with_loss, question.specs) + bases_note(rows)
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout divides a replica over workers."
@@ -239,7 +238,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
 
 
 def _batch_note(question: InverseProblem) -> str:
-    """Return the note on the tokens of a plan or of a worker; empty if the specs have fixed both."""
+    """Return the note on the tokens of plans, or on those of workers whose number is sought; else empty text."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     # A spec without tokens per worker has a batch that follows from the model and the workers.

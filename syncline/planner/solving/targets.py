@@ -32,8 +32,8 @@ class TargetKind(NamedTuple):
 
     Attributes:
         at_least: whether the quantity must be at least the limit; else at most.
-        share: whether the quantity is a share, whose margin is a difference; else the margin is a difference of
-            logarithms.
+        share: whether quantity and limit are shares, so that the margin is their difference; else the margin is the
+            difference of their logarithms.
     """
 
     at_least: bool
@@ -115,15 +115,13 @@ class SolveTargets:
             SpecError: a deadline or a budget without the length of the training, or a budget without prices.
         """
         has_length = training.tokens is not None or training.target_loss is not None
+        length_text = "the training's tokens as well, or a target loss, from which its length follows"
         if self.deadline_s is not None and not has_length:
-            expected = "the training's tokens as well, or a target loss, from which its length follows"
-            raise SpecError("deadline", format_seconds(self.deadline_s), expected)
+            raise SpecError("deadline", format_seconds(self.deadline_s), length_text)
         if self.budget is not None and training.prices is None:
             raise SpecError("budget", self.budget, "prices as well: the name of a list, or a file")
         if self.budget is not None and not has_length:
-            raise SpecError(
-                "budget", self.budget, "the training's tokens as well, or a target loss, from which its length follows"
-            )
+            raise SpecError("budget", self.budget, length_text)
 
     def describe(self, training: WholeTraining, baseline: str = "the baseline") -> str:
         """Return the targets for people: ``140 B tokens within 30 d``."""
@@ -153,13 +151,14 @@ class SolveTargets:
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
-    """Return the quantity of each target that a row of a projection has; it has no shares of a step and no losses."""
+    """Return the quantity of each target whose quantity is in a row of a projection, or follows from the row alone.
+
+    Shares of a step, memory and losses need more than a row.
+    """
     step_s = BoundedValue(row["step_time_s"], row["step_time_low_s"], row["step_time_high_s"])
-    training_s = cost = UNKNOWN_VALUE
-    if "training_s" in row:
-        training_s = BoundedValue(row["training_s"], row["training_low_s"], row["training_high_s"])
-    if "cost" in row:
-        cost = BoundedValue(row["cost"], row["cost_low"], row["cost_high"])
+    # Without a whole training, or without prices, a row lacks these fields.
+    training_s = BoundedValue(row.get("training_s"), row.get("training_low_s"), row.get("training_high_s"))
+    cost = BoundedValue(row.get("cost"), row.get("cost_low"), row.get("cost_high"))
     utilisations: list[float | None] = []
     for bound_s in step_s:
         is_known = row["utilisation"] is not None and bound_s is not None and step_s.predicted is not None

@@ -116,34 +116,35 @@ class DecisionVariable:
         return list(dict.fromkeys(value for value in values if low < value < high))
 
 
-def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
+def bandwidth_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the bandwidth of a link as a variable; the upload keeps its ratio to the bandwidth."""
-    count = round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1
-    grid = tuple(np.geomspace(LOWEST, HIGHEST, count).tolist())
 
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
     return DecisionVariable(
-        "bandwidth", sense="least", unit="B/s", owner=place.describe(), grid=grid, whole_values=None,
-        setting_at=setting_at, text=format_bandwidth, current_value=float(place.link.bandwidth_bytes_per_s),
-        place=place,
+        "bandwidth", sense="least", unit="B/s", owner=place.describe(), grid=_per_decade(LOWEST, HIGHEST),
+        whole_values=None, setting_at=setting_at, text=format_bandwidth,
+        current_value=float(place.link.bandwidth_bytes_per_s), place=place,
     )  # fmt: skip
 
 
-def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
-    """Return the one-way latency of a link as a variable."""
-    shortest_s, longest_s = LATENCIES_S
-    count = round(np.log10(longest_s / shortest_s) * PER_DECADE) + 1
-    grid = (0.0, *np.geomspace(shortest_s, longest_s, count).tolist())  # 0: what no latency at all would allow
+def latency_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
+    """Return the one-way latency of a link as a variable; the grid also has 0, which may meet a target alone."""
 
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
     return DecisionVariable(
-        "latency", sense="most", unit="s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
-        text=format_seconds, current_value=float(place.link.latency_s), place=place,
+        "latency", sense="most", unit="s", owner=place.describe(), grid=(0.0, *_per_decade(*LATENCIES_S)),
+        whole_values=None, setting_at=setting_at, text=format_seconds, current_value=float(place.link.latency_s),
+        place=place,
     )  # fmt: skip
+
+
+def _per_decade(lowest: float, highest: float) -> tuple[float, ...]:
+    """Return values from the lowest to the highest, `PER_DECADE` of them per decade."""
+    return tuple(np.geomspace(lowest, highest, round(np.log10(highest / lowest) * PER_DECADE) + 1).tolist())
 
 
 def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, name: str) -> DecisionVariable:
@@ -200,14 +201,14 @@ def workers_variable(
     max_workers: int | None = None,
     batch_tokens: float | None = None,
 ) -> DecisionVariable:
-    """Return the number of workers as a variable, as the levels of a network allow: units fill up from the inside out.
+    """Return the number of workers as a variable; its values are those that the levels of a network allow.
 
     Args:
         spec: spec whose workers vary.
         network: network that joins the workers.
-        method: method that serves the workers.
+        method: method of the workers.
         level: index of the level whose number of units varies while all other levels are full; by default the levels
-            fill up in turn, and the outermost grows.
+            fill up in turn, the innermost first, and the outermost grows.
         max_workers: limit on the number of workers.
         batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default the tokens of each
             worker are fixed.
@@ -266,7 +267,7 @@ def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
         if None in sizes:
             return _counts_at_level(network, sizes.index(None), limit)
         growing = with_level(network, len(inner), replace(outermost, units=None))
-        return [(count, growing) for count in _full_counts([units or 1 for units in sizes], limit)]
+        return [(count, growing) for count in _full_counts([units for units in sizes if units], limit)]
     if isinstance(network, TwoLevel):
         return [(count, network) for count in _full_counts([network.per_node], limit)]
     if isinstance(network, Sites):
@@ -295,12 +296,12 @@ def _full_counts(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
-    """Return the numbers of workers, up to a limit, that other numbers of units at one level give, with the networks.
+    """Return numbers of workers, each with its network: only the number of units at one level differs.
 
     Args:
         network: network whose level changes.
         level: index of the level from the innermost.
-        limit: most workers.
+        limit: largest number of workers.
     """
     if isinstance(network, MultiLevel):
         other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]
@@ -326,16 +327,3 @@ def _thin_values(values: Sequence[int]) -> tuple[float, ...]:
     indices = {min(bisect.bisect_left(values, point - 0.5), len(values) - 1) for point in points}
     indices |= {0, len(values) - 1}
     return tuple(float(values[index]) for index in sorted(indices))
-
-
-def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
-    """Group neighbouring settings of the same spec and method, and return each group's networks with them."""
-    groups: list[tuple[ProjectSpec, MethodBase, list[Network]]] = []
-    for spec, network, method in settings:
-        if groups:
-            group_spec, group_method, group_networks = groups[-1]
-            if group_spec is spec and group_method is method:
-                group_networks.append(network)
-                continue
-        groups.append((spec, method, [network]))
-    return groups
