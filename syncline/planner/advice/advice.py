@@ -30,10 +30,10 @@ class Advice:
         question: the question.
         ranked: rows by time to equal loss, the fastest first.
         loss_unknown: rows by time for the tokens.
-        infeasible: rows with the reason, the fastest first.
+        infeasible: rows of plans that cannot run, the fastest first; ``infeasible`` is the reason.
         ties: indices of the ranked plans that cannot be distinguished from the first.
-        thresholds: values at which the first ranked plan changes, see `first_changes`. With fewer than two ranked plans
-            they are of ``loss_unknown``.
+        thresholds: values at which the first plan changes, see `first_changes`: the first of ``ranked``, or of
+            ``loss_unknown`` if fewer than two plans are ranked.
         decides: the parts of the times, a line each.
         changes: the changes that would alter the first plan, a line each.
         unknown: the facts that the advice does not know, a line each.
@@ -59,9 +59,8 @@ class Advice:
     def record(self) -> dict[str, Any]:
         """Return the advice as plain values, which ``--json`` prints."""
         question = self.question
-        rows: list[PlanRow] = [{"list": "ranked"} | row for row in self.ranked]
-        rows += [{"list": "loss unknown"} | row for row in self.loss_unknown]
-        rows += [{"list": "infeasible"} | row for row in self.infeasible]
+        lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
+        rows = [{"list": list_name} | row for list_name, list_rows in lists.items() for row in list_rows]
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain_rows: list[dict[str, Any]] = []
         for row in rows:  # a refused layout has no plan, and lacks most fields

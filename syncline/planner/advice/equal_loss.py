@@ -22,13 +22,12 @@ class TokensNeeded:
     Attributes:
         tokens: tokens of the training.
         factor: tokens divided by the tokens of data parallelism; 1 for the same training.
-        factor_low: lower bound of the factor, exceeded in nine of ten cases, by the uncertainty of the loss ratio;
-            None if unknown.
+        factor_low: lower bound of the factor, exceeded in nine of ten cases; None if the loss ratio's error is unknown.
         factor_high: upper bound of the factor, not exceeded in nine of ten cases; None if it is unknown, or if no
             number of tokens is enough.
-        base_low: lower bound of data parallelism's tokens, as a factor of the expected number, if they follow from a
-            target loss; 1 if they are given.
-        base_high: upper bound of data parallelism's tokens, as a factor of the expected number.
+        base_low: lower bound of data parallelism's tokens over their expected number; 1 if the question gives the
+            tokens, below 1 if they follow from a target loss.
+        base_high: upper bound of data parallelism's tokens over their expected number.
         loss: the loss that a fit predicts for these tokens; None: unknown.
         unknown: the reason why no fit gives the tokens, or None. With a reason, ``tokens`` are data parallelism's.
         ratio: loss over data parallelism's loss on the same tokens.
@@ -84,7 +83,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 
 
 def _tokens_needed(question: AdviceQuestion, fit_method: str, replicas: int, period: int) -> TokensNeeded:
-    """Return the tokens of `tokens_needed` by a method that fits know by a name, without the cache."""
+    """Return the number of tokens as `tokens_needed` does, but not from the cache; fits know the method by a name."""
     try:
         if DATA_PARALLEL not in question.needed_tokens:
             question.needed_tokens[DATA_PARALLEL] = _data_parallel_tokens(question)

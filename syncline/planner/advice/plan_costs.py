@@ -50,7 +50,7 @@ def failing_plan(
         plan: the plan.
         step_s: seconds of a step in which nothing fails.
         steps: number of steps of the training.
-        sharding: the states that are sharded; in data parallelism over all replicas.
+        sharding: the states that are sharded over workers, see `failing_training`.
     """
     replicas = plan.layout.replicas(question.workers)
     state = _checkpoint_size(question.model, plan.method, replicas)
@@ -180,15 +180,15 @@ def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> l
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows with ``below_computing``: why a plan is faster than the computing of data parallelism alone.
+    """Return the rows with ``below_computing``: why a plan takes less time than data parallelism needs to compute.
 
-    The field is None for plans that are not. The data-parallel plan that computes fastest is compared.
+    The field is None for plans that take longer. Of the data-parallel plans, the one that computes fastest counts.
     """
     computing_s = []  # of data-parallel plans
     for row in rows:
         if row["plan"] and row["plan"].method.sends_in_backward and row["tokens_factor"] and row["compute_s"]:
-            steps = row["tokens"] / row["tokens_factor"] / question.batch_tokens
-            computing_s.append(steps * row["compute_s"])
+            ddp_steps = row["tokens"] / row["tokens_factor"] / question.batch_tokens  # on data parallelism's tokens
+            computing_s.append(ddp_steps * row["compute_s"])
     least_s = min(computing_s, default=0.0)  # no plan takes less than 0 s
     result = []
     for row in rows:

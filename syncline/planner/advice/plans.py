@@ -43,8 +43,8 @@ class TrainingPlan:
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
         placement: rule that assigns ranks to the places of a network of kind ``matrix``, see
             `syncline.costmodel.layouts.layout`.
-        recomputed_layers: ``fewest``: where a step does not fit otherwise, as few layers run again as let it fit; None:
-            all of them.
+        recomputed_layers: how many layers the backward pass recomputes if a step does not fit otherwise: ``fewest``, as
+            few as let it fit; or None, all of them.
     """
 
     method: MethodBase
@@ -88,7 +88,7 @@ class TrainingPlan:
 
 
 @lru_cache(maxsize=64)
-def first_spec(question: AdviceQuestion) -> ProjectSpec:
+def base_spec(question: AdviceQuestion) -> ProjectSpec:
     """Return the projection spec of plain data parallelism, which `spec_of_setting` changes into the spec of a plan."""
     return ProjectSpec(
         kind="project", name="advise", model=question.model, tokens_per_worker=question.tokens_per_worker,
@@ -107,7 +107,7 @@ def spec_of_setting(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
         "algorithm": plan.algorithm,
         "placement": plan.placement,
     }
-    return first_spec(question).model_copy(update=changed_fields)
+    return base_spec(question).model_copy(update=changed_fields)
 
 
 def _labelled_method(kind: str, label: str, **fields: Any) -> MethodBase:
@@ -168,8 +168,7 @@ def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
     """Yield the layouts of a replica that shard matrices only inside nodes, and give each worker whole sequences."""
     node_size = unit_sizes(question.network, question.workers)[0]
     for layout in possible_layouts(question.model, question.workers, max_tensor=node_size):
-        gives_whole_sequences = batch_misfit(question, layout) is None
-        if gives_whole_sequences:
+        if batch_misfit(question, layout) is None:
             yield layout
 
 
@@ -210,7 +209,7 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
     methods = question.methods or candidate_methods(question.periods[:1])  # other periods have the same assumptions
-    spec = first_spec(question).model_copy(update={"methods": methods})
+    spec = base_spec(question).model_copy(update={"methods": methods})
     by_name = {assumption.name: assumption for assumption in projection_assumptions([spec], rows=(), origins=origins)}
     if not question.methods and question.periods:
         periods = ", ".join(f"{period:,}" for period in question.periods)

@@ -155,14 +155,14 @@ def advice_question(question: Advise) -> AdviceQuestion:
     else:
         model = replace(model, sequence=question.sequence)
         assumptions.append(sequence_assumption(model, GIVEN))
-    tokens, origin, source = TOKENS_PER_PARAMETER * model.parameters, FITS, TOKENS_SOURCE
+    tokens = TOKENS_PER_PARAMETER * model.parameters
     if question.tokens is not None:
         tokens = parse_count(question.tokens, "tokens")
-    if question.tokens is not None or question.target_loss is not None:
-        origin, source = GIVEN, ""
     text = f"{tokens / 1e9:,.4g} B by data parallelism, the other methods to its loss"
     if question.target_loss is not None:
         text = f"as many as each method needs for a loss of {question.target_loss:g}"
+    is_default = question.tokens is None and question.target_loss is None
+    origin, source = (FITS, TOKENS_SOURCE) if is_default else (GIVEN, "")
     assumptions.append(Assumption("tokens", tokens, unit="tokens", text=text, origin=origin, source=source))
 
     if question.batch_tokens is None:
@@ -202,23 +202,23 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
     Raises:
         SpecError: one of them is missing or invalid.
     """
-    cluster = None if question.cluster is None else named_cluster(question.cluster)
-    if cluster is not None and question.network is not None:
-        raise SpecError("network", str(question.network), f"none with a cluster, which has its own ({cluster.name})")
-    network = hardware = workers = None
-    if cluster is not None:
+    hardware = None
+    if question.cluster is not None:
+        cluster = named_cluster(question.cluster)
+        if question.network is not None:
+            expected = f"none with a cluster, which has its own ({cluster.name})"
+            raise SpecError("network", str(question.network), expected)
         network, hardware, workers = cluster.network, cluster.hardware, cluster.workers
     elif question.network is not None:
         network = network_of(question.network)
         workers = worker_count(network)
-    if network is None:
+    else:
         raise SpecError("cluster", None, "the name of a bundled one, or a .yaml file with a cluster's sections")
     if question.hardware is not None:
         hardware = hardware_of(question.hardware)
     if hardware is None:
         raise SpecError("hardware", None, "the hardware, such as a100, as the cluster has none")
-    if question.workers is not None:
-        workers = question.workers
+    workers = workers if question.workers is None else question.workers
     if workers is None:
         raise SpecError("workers", None, "a number, as the cluster has none")
     if not 1 <= workers <= MANY:

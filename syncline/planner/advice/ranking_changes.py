@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.network_links import scaled
 from syncline.errors import SpecError
-from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.equal_loss import DATA_PARALLEL, tokens_needed
 from syncline.planner.advice.lower_bounds import indices_by_value, lower_bound_s
 from syncline.planner.advice.plan_costs import PlanRow, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
@@ -71,7 +72,7 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
     """Return a key that is equal for plans whose predicted losses have the same error: method, period and replicas."""
     fit_method = loss_fit_method(row["plan"].method)
-    if fit_method == "ddp-adam":
+    if fit_method == DATA_PARALLEL:
         return (fit_method,)
     return fit_method, row["period"], row["replicas"]
 
@@ -177,26 +178,24 @@ class PreparedPlan(NamedTuple):
     method_index: int = 0
     sharding: str = "none"
 
-    def time_s(self, network: Network, cache: PriceCache | None = None) -> float:
-        """Return the seconds of the training on a network; infinity if they are unknown.
+    def time_s(self, network: Network) -> float:
+        """Return the seconds of the training on a network; infinity if they are unknown."""
+        return self.placed_time_s(self.plan.on(network, self.question.workers))
 
-        Args:
-            network: network on which the plan's rule places the ranks; with a cache, they are placed already.
-            cache: prices of calls on this network; this call adds its own.
-        """
-        placed_network = self.plan.on(network, self.question.workers) if cache is None else network
+    def placed_time_s(self, placed_network: Network, cache: PriceCache | None = None) -> float:
+        """Return the seconds on a network on which the ranks have their places; ``cache`` gets its prices."""
         step = self.projection.step(self.method_index, placed_network, cache=cache)
         step_s, steps = first_value(step.step_time_s), self.tokens / self.question.batch_tokens
         seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds
 
-    def narrowing_s(self, network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds on a placed network, then the seconds, for `indices_by_value`."""
+    def narrowing_s(self, placed_network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
+        """Yield lower bounds of `placed_time_s` with False, then the seconds with True, for `indices_by_value`."""
         steps = self.tokens / self.question.batch_tokens
-        inside_s = self.projection.replica_times(self.method_index, network, cache).step_s
+        inside_s = self.projection.replica_times(self.method_index, placed_network, cache).step_s
         yield steps * lower_bound_s(inside_s), False
-        yield steps * lower_bound_s(self.projection.least_busy_s(self.method_index, network, cache)), False
-        yield self.time_s(network, cache), True
+        yield steps * lower_bound_s(self.projection.least_busy_s(self.method_index, placed_network, cache)), False
+        yield self.placed_time_s(placed_network, cache), True
 
 
 def fastest_plan(plans: Sequence[PreparedPlan], network: Network) -> int:
@@ -239,11 +238,9 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     outermost = outermost_links(question.network)
     plans = [prepare_row(question, row) for row in rows]
 
-    def fastest_at_bandwidth(factor: float) -> int:
-        return fastest_plan(plans, scaled(question.network, selected=outermost.links, bandwidth=factor))
-
-    def fastest_at_latency(factor: float) -> int:
-        return fastest_plan(plans, scaled(question.network, selected=outermost.links, latency=factor))
+    def fastest_at(factor: float, quantity: str) -> int:
+        factors: dict[str, Any] = {quantity: factor}
+        return fastest_plan(plans, scaled(question.network, selected=outermost.links, **factors))
 
     only_index = np.zeros(1, dtype=np.int64)  # there is one setting and one network
     computing = computing_bounds(plans[0].projection)
@@ -252,21 +249,18 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     bounds = first_value(low), first_value(high)
     records = []
     bandwidth = float(outermost.link.bandwidth_bytes_per_s)
-    latency = float(outermost.link.latency_s)
-    for quantity, present_value, fastest_at in (
-        ("bandwidth", bandwidth, fastest_at_bandwidth),
-        ("latency", latency, fastest_at_latency),
-    ):
+    for quantity, present_value in (("bandwidth", bandwidth), ("latency", float(outermost.link.latency_s))):
         if not present_value > 0:  # no factor changes a latency of 0
             continue
         for is_increase, num_factors in zip((True, False), DOUBLINGS[quantity], strict=True):
-            change = _find_change(fastest_at, num_factors, is_increase)
+            change = _find_change(partial(fastest_at, quantity=quantity), num_factors, is_increase)
             records.append(_threshold_record(quantity, present_value, is_increase, change=change, bounds=bounds))
     # With how much bandwidth would data parallelism be the first?
     other_indices = {index for index, row in enumerate(rows) if not row["plan"].method.sends_in_backward}
     if 0 in other_indices and len(other_indices) < len(rows):  # data parallelism is among the rows, but not the first
         doublings, _ = DOUBLINGS["bandwidth"]
-        change = _find_change(fastest_at_bandwidth, doublings, is_increase=True, allowed=other_indices)
+        at_bandwidth = partial(fastest_at, quantity="bandwidth")
+        change = _find_change(at_bandwidth, doublings, is_increase=True, allowed=other_indices)
         record = _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
         records.append(record | {"of": "data parallelism"})
     return records + [_worker_change_record(question, rows, is_increase) for is_increase in (True, False)]
@@ -373,7 +367,7 @@ def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], facto
     if workers != int(workers) or network is None:
         return None
     try:
-        network.among(int(workers))
+        network.among(int(workers))  # raises an error if the network cannot join so many workers
         changed_question = question.on(network, int(workers))
     except SpecError:
         return None

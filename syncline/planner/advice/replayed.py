@@ -41,16 +41,18 @@ REPLAYED = 3
 
 
 def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
-    """Return the first group of ranks at each network level that joins several members, from the innermost level.
+    """Divide a group of ranks by network level: at each level with several members, return the first subgroup.
+
+    A member of a level stands for all ranks of its unit. The innermost level comes first.
 
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
     """
     groups, stride, inner_members = [], ranks.step, 1
     for unit_workers in level_sizes:
-        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # of the group, in the first unit
+        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # ranks of the group in the first unit
         if members > inner_members:
-            inner_units = members // inner_members  # the level joins a member of each
+            inner_units = members // inner_members  # the level joins one rank of each
             groups.append(range(0, stride * inner_units, stride))
             stride, inner_members = stride * inner_units, members
     return groups
@@ -66,13 +68,13 @@ def calls_by_level(
         ranks: the first group.
         workers: P, the number of workers.
         level_sizes: `capacities` of the network.
-        algorithm: algorithm of the collective; on several levels, name of the hierarchy that has the outermost one.
+        algorithm: algorithm of the collective; on several levels, the hierarchy that names the outermost algorithm.
     """
     kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
-    # Number of members of the whole group in a unit below each level.
+    # Number of ranks for which a member of each level stands.
     members_below = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
     levels = list(zip(groups, members_below, strict=True))  # from the innermost
     if kind == "all_reduce" and groups:
@@ -87,7 +89,7 @@ def calls_by_level(
             yield from _calls_of_groups(call, kind, group, level_bytes, workers, algorithm)
     elif kind == "all_gather":
         for group, below in reversed(levels):
-            members_above = len(ranks) / below / len(group)
+            members_above = len(ranks) / below / len(group)  # whose bytes the outer levels have gathered before
             yield from _calls_of_groups(call, kind, group, nbytes * members_above, workers, algorithm)
     elif kind == "send":
         for group in groups_like(ranks, workers):
@@ -106,15 +108,15 @@ def _calls_of_groups(
 
 
 def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
-    """Simulate the messages of a plan's step, and return its seconds and the difference from the closed form.
+    """Simulate the messages of a plan's step; return its seconds, and their relative difference from the closed form.
 
-    The difference is relative to the closed form. Both are None if units differ in size, or if the workers or the cycle
-    of the exchanges exceed a limit of the simulation.
+    Seconds and difference are None if units of the network differ in size, or if the workers or the cycle of the
+    exchanges exceed a limit of the simulation.
     """
     projection, method_index = row["prepared"]
     level_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if level_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:
+    if level_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:  # one setting
         events_s = SimulatedPlan(projection, method_index, question.network, level_sizes).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
@@ -143,18 +145,18 @@ class SimulatedPlan:
         """Return the mean seconds of a step, or None if the cycle of its exchanges is too long."""
         method_plan = self.projection.method_plans[self.method_index]
         exchanges = self.traffic.exchanges
-        regular = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
-        rare = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
+        each_step = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
+        others = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
         busy_s = first_value(self.projection.replica_times(self.method_index, self.network).step_s)
-        if regular:  # as in the closed form, but with the seconds of each call's own simulation
-            patterns = calls_by_step(regular, self.spec.steps)
-            regular_step = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._price_call)
-            busy_s = first_value(regular_step.step_time_s)
+        if each_step:  # as in the closed form, but with the seconds of each call's own simulation
+            patterns = calls_by_step(each_step, self.spec.steps)
+            step = priced_step(busy_s, each_step, patterns, self.spec.steps, price=self._price_call)
+            busy_s = first_value(step.step_time_s)
         trigger_s = self.spec.compute.readback_latency * method_plan.readbacks
         optimizer_s = float(method_plan.optimizer_s[0])
-        if not rare:
+        if not others:
             return busy_s + trigger_s + optimizer_s
-        return self._mean_step_s(rare, busy_s, trigger_s, optimizer_s)
+        return self._mean_step_s(others, busy_s, trigger_s, optimizer_s)
 
     def _price_call(self, call: Call) -> list[PricedCall]:
         """Return the parts in which a call's bytes are sent, each with the seconds of its own simulation."""
@@ -183,7 +185,7 @@ class SimulatedPlan:
             call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,
             self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
         )  # fmt: skip
-        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]
+        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]  # there is one setting
         return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=algorithm or None)
 
     def _simulate(
@@ -202,7 +204,10 @@ class SimulatedPlan:
     def _mean_step_s(
         self, exchanges: Sequence[Exchange], busy_s: float, trigger_s: float, optimizer_s: float
     ) -> float | None:
-        """Return the mean seconds of a step in the second of two cycles, or None if the cycle is too long."""
+        """Return the mean seconds of a step in the second of two cycles, or None if the cycle is too long.
+
+        In the first cycle no exchange of an earlier cycle is under way.
+        """
         cycle = math.lcm(*(exchange.period for exchange in exchanges))
         if 2 * cycle > MOST_STEPS or any(exchange.start or exchange.stop is not None for exchange in exchanges):
             return None

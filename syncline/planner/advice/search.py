@@ -130,9 +130,9 @@ class QuickEstimate:
             return math.inf
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
         step = prepared.step(self.index, network, cache=cache)
-        _, evaluators = prepared.evaluators(self.index, network, cache)
+        _, evaluator_codes = prepared.evaluators(self.index, network, cache)  # indices of `TIME_SOURCES`, or larger
         step_s = first_value(step.step_time_s)
-        is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)  # higher codes are reasons
+        is_known = np.all(evaluator_codes < len(TIME_SOURCES)) and not math.isnan(step_s)
         return step_s if is_known else math.inf
 
     def narrowing_s(self) -> Iterator[tuple[float, bool]]:
@@ -145,8 +145,8 @@ class QuickEstimate:
 def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED) -> Iterator[QuickEstimate]:
     """Yield the ``count`` fastest of the estimates that fit, the fastest first; at most `LAYOUTS_TRIED`.
 
-    If some recompute all layers, the `LAYOUTS_TRIED` fastest are compared with the same plans with as few recomputed
-    layers as let a step fit, and the faster one of both counts.
+    A plan that recomputes all layers may be faster if it recomputes only as many as let a step fit. Each of the
+    `LAYOUTS_TRIED` fastest plans that recomputes layers is estimated in both ways, and the faster way counts.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
     indices = indices_by_value([estimate.narrowing_s() for estimate in fitting])
@@ -156,10 +156,8 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
     fastest = [fitting[index] for index in itertools.islice(indices, LAYOUTS_TRIED)]
     for number, estimate in enumerate(fastest):
         if estimate.recomputes:
-            setting = estimate.setting
-            with_fewest = PlanSetting(
-                setting.question, replace(setting.plan, recomputed_layers="fewest"), setting.methods
-            )
+            setting, plan = estimate.setting, replace(estimate.setting.plan, recomputed_layers="fewest")
+            with_fewest = PlanSetting(setting.question, plan, setting.methods)
             fastest[number] = min(estimate, with_fewest.estimate(estimate.index), key=attrgetter("step_s"))
     yield from sorted(fastest, key=attrgetter("step_s"))[:count]
 
@@ -186,7 +184,7 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
 
     memory_rows = []
     limit_bytes = usable_bytes(question.hardware)
-    for replicas, (nbytes, layout) in sorted(layouts.too_large.items(), key=lambda item: item[0]):
+    for replicas, (nbytes, layout) in sorted(layouts.too_large.items()):
         if replicas not in layouts.by_replicas:
             reason = f"memory: {format_bytes(nbytes)} at least of {format_bytes(limit_bytes)}"
             row = refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", reason)
@@ -198,12 +196,12 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
 
 
 class LayoutEstimates(NamedTuple):
-    """Estimates of one plan or a few in every layout.
+    """Estimates of data parallelism and of one method with replicas, in every layout.
 
     Attributes:
         parallel: estimates of data parallelism.
-        by_replicas: by number of replicas, the estimates of one method with replicas.
-        too_large: by number of replicas, the least memory in bytes of layouts that are too large, and its layout.
+        by_replicas: estimates of the method with replicas, by the number of replicas.
+        too_large: bytes and layout of the least memory of that method if it exceeds a worker's, by number of replicas.
     """
 
     parallel: list[QuickEstimate]
@@ -330,15 +328,16 @@ def _fastest_with_replicas(
 
 
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
-    """Return the least memory of a worker without activations: ``16 N / w``, with fully sharded states.
+    """Return the least memory of a worker without activations, in bytes.
 
-    A pipeline shards only the optimizer's states: it needs ``6 N / (k max(t, e)) + 12 N / w`` with k stages, t workers
-    per matrix, and e workers that divide the experts.
+    Fully sharded states of N parameters need ``16 N / w`` bytes on w workers. A pipeline shards only the optimizer's
+    states: it needs ``6 N / (k max(t, e)) + 12 N / w`` with k stages, t workers per matrix, and e workers that divide
+    the experts.
 
     Args:
         question: question with the model of N parameters.
         layout: layout of a replica of w workers.
-        method: the method; data parallelism can shard over all workers, then w is their number.
+        method: the method; for data parallelism that can shard over all workers, w is the number of all workers.
     """
     shards_over_all = method.sends_in_backward and layout.gradient_workers == 1
     nbytes = 16.0 * question.model.parameters / (question.workers if shards_over_all else layout.workers)
@@ -357,7 +356,7 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     for estimate in estimates:
         if estimate.fits:
             estimates_by_traffic.setdefault(finest_traffic_between_units(question, estimate.plan), []).append(estimate)
-    fastest = {}
+    fastest = {}  # these estimates recompute all layers, where a step does not fit otherwise
     for name, alike in estimates_by_traffic.items():
         fastest[name] = alike[next(indices_by_value([estimate.narrowing_s() for estimate in alike]))]
     names = sorted(fastest, key=lambda name: (fastest[name].step_s, estimates.index(fastest[name])))

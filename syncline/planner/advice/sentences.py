@@ -129,15 +129,12 @@ def cause_sentences(
 def _first_and_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the first row, and the first of data parallelism if it is another one; empty without rows."""
     parallel = data_parallel_row(rows)
-    return [*rows[:1], *([] if parallel is None or parallel is rows[0] else [parallel])]
+    return list(rows[:1]) if parallel is None or parallel is rows[0] else [rows[0], parallel]
 
 
 def data_parallel_row(rows: Sequence[PlanRow]) -> PlanRow | None:
     """Return the first row whose plan sends gradients in every step, or None."""
-    for row in rows:
-        if row["plan"].method.sends_in_backward:
-            return row
-    return None
+    return next((row for row in rows if row["plan"].method.sends_in_backward), None)
 
 
 def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
@@ -166,7 +163,7 @@ def _share_text(share: float) -> str:
 
 
 def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[PlanRow]) -> str:
-    """Return a sentence on the memory of a plan, and on the memory of an infeasible plan that does not fit."""
+    """Return a sentence on the memory of a plan, and on that of the first infeasible plan that is too large."""
     limit_bytes = question.hardware.memory_bytes
     text = f"Memory of the first: {format_bytes(row['memory_bytes'])}"
     if limit_bytes:
@@ -182,10 +179,10 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
         savings.append(f"{activations} computed again")
     if savings:
         text += f" ({', '.join(savings)})"
-    for too_large in infeasible:
-        if too_large["infeasible"].startswith("memory"):  # the reason
-            prefix = "at least " if too_large["plan"] is None else ""
-            return f"{text}; {plan_words(too_large)} would need {prefix}{format_bytes(too_large['memory_bytes'])}."
+    too_large = next((other for other in infeasible if other["infeasible"].startswith("memory")), None)
+    if too_large is not None:
+        prefix = "at least " if too_large["plan"] is None else ""  # only a lower bound is known without a plan
+        text += f"; {plan_words(too_large)} would need {prefix}{format_bytes(too_large['memory_bytes'])}"
     return text + "."
 
 
@@ -277,16 +274,16 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     """
     lines = []
     for reason, count in Counter(row["loss_unknown"] for row in unranked).most_common(MOST_REASONS):
-        is_beyond_fit = "beyond the fit" in reason  # an option allows this
+        is_beyond_fit = "beyond the fit" in reason  # --extrapolate allows this
         hint = " (--extrapolate answers beyond)" if is_beyond_fit and not question.extrapolate else ""
         lines.append(f"The loss of {count} plan{'s' if count > 1 else ''}: {reason}{hint}.")
     for fit, fields in _fields_beyond_fits(rows).items():
         lines.append(f"Whether fit {fit} holds outside its range: {', '.join(fields)}.")
-    for row in rows:
-        if row["tokens_factor"] and row["tokens_factor"] < 1 and row["extrapolation"]:
-            method = row["method"]
-            lines.append(f"Whether {method} takes fewer tokens than data parallelism at this size: smaller models did.")
-            break
+    saving = [
+        row["method"] for row in rows if row["tokens_factor"] and row["tokens_factor"] < 1 and row["extrapolation"]
+    ]
+    if saving:
+        lines.append(f"Whether {saving[0]} takes fewer tokens than data parallelism at this size: smaller models did.")
     if rows or unranked:
         first = (rows or unranked)[0]
         lines.append(f"Times are as certain as their basis: {first['basis']}.")
@@ -298,7 +295,7 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
 
 
 def _fields_beyond_fits(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
-    """Return by loss fit the fields of trainings outside the fit's range, as text: ``replicas 2x``, at its furthest."""
+    """Return, by loss fit, the fields outside the fit's range, each with its most extreme factor: ``replicas 2x``."""
     factors_by_fit: dict[str, dict[str, float]] = {}
     for row in rows:
         if not row["beyond"]:
@@ -349,15 +346,15 @@ def verdict(
 
 
 def compared_rows(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the fastest row of each kind of method; if all kinds are tried at several periods, at the first of them.
+    """Return the fastest row of each kind of method, or of each method and period if the question names the methods.
 
-    If the question names the methods, each has a row at each of its periods.
+    If kinds are tried at several periods, only rows at the first period are compared, and rows without a period.
     """
     fastest: dict[Any, PlanRow] = {}
     for row in rows:
         if question.methods:
             fastest.setdefault((row["method"], row["period"]), row)
-        elif question.compared_period is None or row["period"] in (1, question.compared_period):  # 1: has no period
+        elif question.compared_period is None or row["period"] in (1, question.compared_period):  # 1: without a period
             method_fields = dict(row["plan"].method)
             compressor_kind = getattr(method_fields.get("compressor"), "kind", None)
             key = row["plan"].method.kind, compressor_kind, method_fields.get("outer_momentum")
@@ -374,7 +371,7 @@ def period_words(question: AdviceQuestion) -> str:
 def _saving_sentence(
     question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow], unranked: Sequence[PlanRow]
 ) -> str:
-    """Return the sentence that compares the first plan with data parallelism; if it is that, with another plan."""
+    """Return the sentence that compares the first plan with data parallelism, or data parallelism with another plan."""
     parallel = data_parallel_row([*ranked, *unranked])
     if parallel is None:
         return "No plan of data parallelism is possible, so there is nothing to compare it with."
@@ -386,10 +383,10 @@ def _saving_sentence(
     if rivals:
         time = format_seconds(rivals[0]["time_s"])
         text = f"The fastest other plan of known loss, {plan_words(rivals[0])}, takes {time}."
-    for row in compared_rows(question, unranked)[:1]:
-        if row["time_s"] < first["time_s"]:
-            saving = _saving_text(question, first, row)
-            text += f" On as many tokens {plan_words(row)} would save {saving}, but its loss is unknown."
+    others = compared_rows(question, unranked)
+    if others and others[0]["time_s"] < first["time_s"]:
+        saving = _saving_text(question, first, others[0])
+        text += f" On as many tokens {plan_words(others[0])} would save {saving}, but its loss is unknown."
     return text
 
 

@@ -238,7 +238,7 @@ def _ranked_note(advice: Advice) -> str:
         largest = max(abs(row["events_difference"]) for row in replayed_rows)
         difference = "the same to 0.01%" if largest < 1e-4 else f"off by {largest:.2%} at most"
         lines.append(f"\nThe first {len(replayed_rows)} played by events, message by message: steps are {difference}.")
-    is_beyond_fit = any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown)  # the reason names the fit
+    is_beyond_fit = any("beyond the fit" in row["loss_unknown"] for row in advice.loss_unknown)
     if is_beyond_fit and not advice.question.extrapolate:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
     if advice.question.failures is not None:
