@@ -83,14 +83,14 @@ class Curves:
         bandwidths: ``(n,)`` bytes per second, ascending.
         step_s: method -> ``(n,)`` seconds of a mean step, for methods that have a time.
         compute_s: method -> seconds of a step in which a worker computes.
-        priced: number of bandwidths that were priced; between two of them a step's time is interpolated linearly in
-            ``1 / bandwidth``, which is exact except at corners.
+        num_priced: number of bandwidths that were priced. Between two of them a step's time is interpolated linearly in
+            ``1 / bandwidth``, which is exact except where another part of a step becomes the longest.
     """
 
     bandwidths: Floats
     step_s: Mapping[str, Floats]
     compute_s: Mapping[str, float]
-    priced: int
+    num_priced: int
 
     def computing(self, method: str) -> Floats:
         """Return the share ``(n,)`` of the time in which a worker computes."""
@@ -146,7 +146,7 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
 def _curve_settings(settings: PageSettings) -> PageSettings:
     """Return the settings with the defaults of the bandwidth, the failures and the shown method.
 
-    Curves do not depend on these, so that they have one key in the cache whatever these are.
+    Curves do not depend on these settings, so all their values share a key of the cache.
     """
     defaults = {name: getattr(PageSettings, name) for name in ("bandwidth", "mtbf", "restart", "storage")}
     return replace(settings, shown="", **defaults)
@@ -172,9 +172,8 @@ def curves(settings: PageSettings) -> Curves:
     """
     key = _curve_settings(settings)
     if key not in _curve_cache:
-        while len(_curve_cache) >= MOST_CURVES:
-            oldest = next(iter(_curve_cache))  # a dictionary has its keys in the order in which they were added
-            del _curve_cache[oldest]
+        if len(_curve_cache) >= MOST_CURVES:
+            _curve_cache.pop(next(iter(_curve_cache)))  # the oldest: a dictionary keeps the order of its keys
         _curve_cache[key] = _compute_curves(key)
     return _curve_cache[key]
 
@@ -199,12 +198,12 @@ def _compute_curves(settings: PageSettings) -> Curves:
     step_s: dict[str, Floats] = {}
     line = network(network_of(settings))
     if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:  # all bandwidths are priced at once
-        links = at_bandwidth(line, drawn[None])
+        links = at_bandwidth(line, drawn[None])  # (1, n) for one setting and n bandwidths
         for name, index in index_by_name.items():
             step_s[name] = np.broadcast_to(np.ravel(plan.step(index, links).step_time_s), drawn.shape)
-        return Curves(drawn, step_s, compute_s, priced=POINTS_PER_CURVE)
+        return Curves(drawn, step_s, compute_s, num_priced=POINTS_PER_CURVE)
 
-    # On other networks each bandwidth is priced alone: few are, and the curve is interpolated between them.
+    # On other networks each bandwidth is priced by itself: only a few are, and the curve is interpolated between them.
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced_s: dict[str, list[float]] = {name: [] for name in index_by_name}
     for bandwidth in bandwidths.tolist():
@@ -216,7 +215,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
     for name, seconds in priced_s.items():
         # Linear in 1 / bandwidth; the sign makes the points ascend, as `np.interp` needs.
         step_s[name] = np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds))
-    return Curves(drawn, step_s, compute_s, priced=len(bandwidths))
+    return Curves(drawn, step_s, compute_s, num_priced=len(bandwidths))
 
 
 def shown_method(ranking: Ranking) -> str:
@@ -224,8 +223,7 @@ def shown_method(ranking: Ranking) -> str:
     timed_methods = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
     if ranking.settings.shown in timed_methods:
         return ranking.settings.shown
-    other_methods = [name for name in timed_methods if name != BASELINE]
-    return other_methods[0] if other_methods else BASELINE
+    return next((name for name in timed_methods if name != BASELINE), BASELINE)
 
 
 def round_of(settings: PageSettings, method: str) -> MethodRound:

@@ -78,14 +78,12 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     longest_s = max((row["wall_clock_high_s"] for row in timed_rows), default=1.0)
     time_range_s = shortest_s, longest_s
     tied_methods = ties(ranking.rows)
-    ranked_cells: list[dict[str, Any]] = []
-    misfit_cells: list[dict[str, Any]] = []
-    for row in timed_rows:
+    ranked_cells, misfit_cells = [], []
+    for rank, row in enumerate(timed_rows, start=1):  # rows that fit come first
         if row["fits"] is False:
-            misfit_cells.append(_ranking_cells(row, rank="", time_range_s=time_range_s, tied=False))
+            misfit_cells.append(_ranking_cells(row, "", time_range_s, tied=False))
         else:
-            rank, tied = str(len(ranked_cells) + 1), row["method"] in tied_methods
-            ranked_cells.append(_ranking_cells(row, rank, time_range_s=time_range_s, tied=tied))
+            ranked_cells.append(_ranking_cells(row, str(rank), time_range_s, tied=row["method"] in tied_methods))
     heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in RANKED.items())]
     if ranking.settings.mtbf:
         heads.append((column_of("goodput").header, "number wide"))
@@ -145,12 +143,12 @@ MOST_SHOWN = 6
 
 
 def question_settings(settings: PageSettings) -> PageSettings:
-    """Return the settings with the defaults of those that the search of plans chooses itself or that only draw."""
+    """Return the settings with defaults in place of the values that a search of plans does not use."""
     return replace(settings, methods=(), period=0, compression=OWN, replica="worker", shown="")
 
 
 def question_of(settings: PageSettings) -> AdviceQuestion:
-    """Return the question to advice that the settings make.
+    """Return the settings as a question for advice.
 
     Raises:
         SpecError: settings that do not go together.
@@ -230,7 +228,7 @@ def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict
     Args:
         title: title of the list.
         rows: all rows of the list, the fastest first.
-        chosen: those that represent the others.
+        chosen: the rows to show, each for all rows of its kind, the fastest first.
     """
     shown = chosen[:MOST_SHOWN]
     css_classes = {"plan": "", "time_s": "number", "waiting": "number"}

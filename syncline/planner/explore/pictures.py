@@ -57,8 +57,11 @@ def swatch(method: str) -> str:
 
 
 def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Return the powers of ten in bits per second between two bandwidths."""
-    first = np.ceil(np.log10(8 * low) - 1e-9)
+    """Return ticks between two bandwidths, at powers of ten of bits per second, each with its text.
+
+    Ticks and bandwidths are in bytes per second.
+    """
+    first = np.ceil(np.log10(8 * low) - 1e-9)  # an end that is a power of ten stays in spite of rounding
     last = np.floor(np.log10(8 * high) + 1e-9)
     return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
 
@@ -66,7 +69,9 @@ def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
 def utilisation_picture(
     curves: Curves, bandwidth: float, current_shares: Mapping[str, float], width: int = 720, line: str = "a site's line"
 ) -> str:
-    """Return an SVG of the share of the time that computes over a line's bandwidth; it marks the settings' bandwidth.
+    """Return an SVG with a curve for each method: the share of the time that computes, over the bandwidth of a line.
+
+    A vertical line marks the settings' bandwidth.
 
     Args:
         curves: the times over the bandwidth.
@@ -181,7 +186,9 @@ INVISIBLE_GAP = 0.6
 
 
 def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
-    """Return an SVG of a round of the first method, and the others in the same time: computing above the network.
+    """Return an SVG of one round of the first method, and of the other methods during this time.
+
+    Each method has a row for computing and, below it, one for the network.
 
     Args:
         rows: the methods, at least one.
@@ -281,11 +288,11 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
         window: seconds that the picture shows.
         margin: pixels to the left of the spans.
         plot_width: pixels of the window.
-        base: height of the spans of computing in pixels.
+        base: pixels from the top to the spans of computing.
     """
     out = []
     seconds, scale = method_round.seconds, plot_width / window if window else 0.0
-    tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0
+    tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0  # no tile for a rounding error
     # The network is a narrower row below computing and waiting.
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
         spans = [span for span in method_round.spans if span.kind == kind]

@@ -60,11 +60,8 @@ def offer_network(description: Any) -> str:
     offered_network = network(description, "--network")
     workers = worker_count(offered_network)
     if workers is None or site_sizes(offered_network, workers) is None:
-        raise SpecError(
-            "--network",
-            description,
-            "a network with a fixed number of workers, such as places, or sites of given sizes",
-        )
+        expected = "a network with a fixed number of workers, such as places, or sites of given sizes"
+        raise SpecError("--network", description, expected)
     narrowest_line = place_of(offered_network, path="--network").link
     for setting, value in line_settings(narrowest_line).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))  # raises an error for a value that no setting can have
@@ -105,7 +102,9 @@ CATALOGUES: dict[str, Callable[[], tuple[str, ...]]] = {
 def _exact_writer(
     write: Callable[[float], str], parse: Callable[[str], float], unit: str, power: int = 0, scale: float = 1.0
 ) -> Callable[[float], str]:
-    """Return a function that writes a number as ``write`` does if that is exact, else with all digits.
+    """Return a function that writes a number as ``write`` does if that text is read as the same number.
+
+    Other numbers are written with all digits.
 
     Args:
         write: function that writes a number in a short form.
@@ -328,14 +327,9 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
     notes: list[str] = []
     methods = []
     for name in (BASELINE, *settings.methods):
-        method_fields = _method_fields(name, settings, notes)
-        if method_fields is None:
-            continue
-        refusal = refusal_of(method_of(method_fields), max(replicas, 1))  # 0 replicas are an error of the layout
-        if refusal is None:
+        method_fields = _method_fields(name, settings, max(replicas, 1), notes)  # 0 replicas are an error of the layout
+        if method_fields is not None:
             methods.append(method_fields)
-        else:
-            notes.append(f"{name} is left out: {refusal}")
     spec_fields = {
         "kind": "project",
         "name": "explored",
@@ -350,10 +344,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "compute": {"hardware": settings.hardware},
         **({"layout": layout} if layout else {}),
     }
-    spec = load_spec(spec_fields, (), ProjectSpec)
-    assert isinstance(spec, ProjectSpec)
-    timed_spec = with_steps_for(spec, settings.tokens)
-    assert isinstance(timed_spec, ProjectSpec)
+    timed_spec: Any = with_steps_for(load_spec(spec_fields, (), ProjectSpec), settings.tokens)
     return ExploredSpec(spec_fields | {"steps": timed_spec.steps}, timed_spec, tuple(notes))
 
 
@@ -383,11 +374,11 @@ def spec_text(settings: PageSettings) -> str:
     return yaml.safe_dump(explored_spec(settings).fields, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[str, Any] | None:
+def _method_fields(name: str, settings: PageSettings, replicas: int, notes: list[str]) -> dict[str, Any] | None:
     """Return a method's fields with the period and the compression of the settings, where the method has them.
 
-    The result is None if the method cannot have them; ``notes`` gets a line for each method that is left out or sent
-    without compression.
+    The result is None if the method cannot have them, or refuses the number of replicas. The function adds a line to
+    ``notes`` if the method is left out or sent without compression.
     """
     fields = named(name)
     method = method_of(fields)
@@ -400,15 +391,17 @@ def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[
         else:
             fields |= compression_fields
     try:
-        method_of(fields)  # raises an error for a period or a compression that the method cannot have
-    except SpecError as error:
-        notes.append(f"{name} is left out: {error}")
-        return None
-    return fields
+        refusal = refusal_of(method_of(fields), replicas)
+    except SpecError as error:  # the method cannot have this period or compression
+        refusal = error
+    if refusal is None:
+        return fields
+    notes.append(f"{name} is left out: {refusal}")
+    return None
 
 
 def workers_per_node(settings: PageSettings) -> int:
-    """Return the number of workers of a node, over which tensor parallelism splits a matrix; at most a site's."""
+    """Return the number of workers over which tensor parallelism splits a matrix: a node's, at most a site's."""
     node_network = NETWORKS[settings.inside].network if settings.network == SITES else None
     per_node = node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR
     return min(per_node, *sizes_of_sites(settings))
@@ -453,18 +446,15 @@ def network_of(settings: PageSettings) -> Any:
     node_network, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:
         return line
-    levels: list[dict[str, Any]]
+    site_name, level = settings.inside, {"units": settings.workers, "link": settings.inside}
     if isinstance(node_network, TwoLevel) and settings.workers > node_network.per_node:
         if settings.workers % node_network.per_node:
             expected = f"a multiple of {node_network.per_node}, as a node of {settings.inside} has"
             raise SpecError("workers", settings.workers, expected)
-        if settings.sites == 1:
-            return settings.inside
-        levels = [{"preset": settings.inside, "units": settings.workers // node_network.per_node}]
-    else:
-        link_name = node_network.inner.name if isinstance(node_network, TwoLevel) else settings.inside
-        if settings.sites == 1:
-            return link_name
-        levels = [{"units": settings.workers, "link": link_name}]
+        level = {"preset": settings.inside, "units": settings.workers // node_network.per_node}
+    elif isinstance(node_network, TwoLevel):  # all workers of a site are in one node
+        site_name = level["link"] = node_network.inner.name
+    if settings.sites == 1:
+        return site_name
     # One rail: all workers of a site share its line to the others.
-    return {"name": "sites", "levels": [*levels, {"units": settings.sites, "link": line, "rails": 1}]}
+    return {"name": "sites", "levels": [level, {"units": settings.sites, "link": line, "rails": 1}]}

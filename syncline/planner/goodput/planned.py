@@ -123,10 +123,10 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
         )  # fmt: skip
         goodput = reformed_goodput(failures, group, checkpoints, interval_s, work_s)
     stuck = _stuck_reason(failures, training, checkpoints, interval_s)
-    if stuck is None and goodput is None:
-        goodput, stuck = simulated_goodput(failures, training, NUM_SEEDS)
-    if stuck or goodput is None:
+    if stuck is not None:
         goodput = 0.0
+    elif goodput is None:
+        goodput, stuck = simulated_goodput(failures, training, NUM_SEEDS)
     return Goodput(
         recovery, interval_s, goodput=goodput, repair_s=repair_s, spares=spares, rejoin_s=checkpoints.join_s,
         stuck=stuck,
@@ -143,10 +143,8 @@ def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
     return "elastic" if can_regroup and requested != "restart" else "restart"
 
 
-def simulated_goodput(
-    failures: FailuresSpec, training: FailingTraining, seeds: int = 1
-) -> tuple[float | None, str | None]:
-    """Return the simulated goodput, a mean over seeds, and the reason if the training makes no progress.
+def simulated_goodput(failures: FailuresSpec, training: FailingTraining, seeds: int = 1) -> tuple[float, str | None]:
+    """Return the simulated goodput, a mean over seeds, and None; or 0 and the reason why there is no progress.
 
     Args:
         failures: failure model with the recovery of the training.
@@ -176,7 +174,7 @@ def _simulate_copies(
     copy_workers = math.ceil(training.workers / training.copies)
     min_copies = math.ceil(failures.min_workers / copy_workers)
     group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
-    # A single remaining copy may have to do the steps of all.
+    # A single remaining copy may have to do the steps of all; the rest is a margin.
     max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
     work = SavedSteps(max_steps, equal_step_ends(training.step_s), checkpoints)
     # An outage of workers is an outage of the model copies that have them.
@@ -199,7 +197,7 @@ def _checkpoint_times(failures: FailuresSpec, training: FailingTraining) -> Chec
 def _stuck_reason(
     failures: FailuresSpec, training: FailingTraining, checkpoints: CheckpointTimes, interval_s: float | None
 ) -> str | None:
-    """Return the reason if the training would make no progress in a thousand attempts, else None.
+    """Return the reason if `MAX_FAILURES_IN_A_ROW` attempts in a row are expected to fail, else None.
 
     An attempt of t seconds succeeds with probability ``exp(-t / mtbf)``.
     """

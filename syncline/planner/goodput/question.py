@@ -108,7 +108,7 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     options = {}
     for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
         value = getattr(question, name)
-        if name != "recovery" and value is not None:  # a question may have several recoveries
+        if name != "recovery" and value is not None:  # the recoveries, one or several, have rows of their own
             options[name] = value
     fields = dict(question.fields or {})
     for name, value in options.items():
@@ -123,7 +123,7 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     return GoodputQuestion(
         failures, listed(question.workers), step_s=parse_seconds(question.step_time, "--step-time"),
         recoveries=[failures.recovery] if question.recovery is None else listed(question.recovery),
-        intervals=intervals, for_s=parse_seconds(question.duration, "--duration"), steps=question.steps,
+        intervals=intervals, for_s=parse_seconds(question.duration, "--for"), steps=question.steps,
         seeds=question.seeds, period=question.period,
     )  # fmt: skip
 
