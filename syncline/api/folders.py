@@ -151,7 +151,8 @@ def _projection(record: dict[str, Any]) -> Result:
 
 def _collectives(record: dict[str, Any]) -> Result:
     """Return the result of `sl.collectives` from the content of its ``run.json``."""
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in record["question"].items()}
+    fields: dict[str, Any] = dict(record["question"])
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     question = CostQuestion(**fields | {"networks": tuple(map(network, fields["networks"]))})
     return collectives_result(question, {name: record[name] for name in ("rows", "crossovers", "choices")})
 

@@ -203,12 +203,12 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the result's text, and its figure if there is one."""
-        parts = [f"<pre>{escape(str(self))}</pre>"]
+        html = f"<pre>{escape(str(self))}</pre>"
         if self._figure is not None or self._table_file("curves") is not None:
             picture = io.BytesIO()
             self._drawn().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
-            parts.append(f'<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">')
-        return "\n".join(parts)
+            html += f'\n<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
+        return html
 
     @checked
     def save(self, folder: str | Path) -> Path:
@@ -233,7 +233,7 @@ class Result:
             with RunFolder(target, exact=True) as folder_files:
                 folder_files.json("run", record)
             return target
-        copy: Callable[[Path, Path], Path] = shutil.copy2 if self.folder.is_file() else shutil.copytree
+        copy: Any = shutil.copy2 if self.folder.is_file() else shutil.copytree
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with temporary_folder(target.parent) as scratch:  # the final name is for a complete copy

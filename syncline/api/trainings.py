@@ -65,9 +65,7 @@ def unwatched(*_: Any) -> AbstractContextManager[None]:
 
 def _single_update(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
     """Return a function of the completed steps of a single training, from one of the steps of several trainings."""
-    if update is None:
-        return None
-    return lambda steps: update([steps])
+    return None if update is None else lambda steps: update([steps])
 
 
 def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
@@ -120,9 +118,10 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     If a process fails, `Result.failed` names it; a function called from Python warns, and a command ends with an error.
     """
     names = ("problem", "method", "network", "workers", "steps", "seeds")
-    texts_of_set = question.fields if isinstance(question.fields, list) else ()
-    is_pipeline = isinstance(question.spec, str | Path) and kind_of(question.spec, texts_of_set) == "pipeline"
-    paths = {"network": "networks", "workers": "stages"} if is_pipeline else {}  # a worker is a stage there
+    source, texts_of_set = question.spec, question.fields if isinstance(question.fields, list) else ()
+    fields = dict(source) if isinstance(source, Mapping | Experiment) else {}
+    kind = kind_of(source, texts_of_set) if isinstance(source, str | Path) else fields.get("kind")
+    paths = {"network": "networks", "workers": "stages"} if kind == "pipeline" else {}  # a worker is a stage there
     spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run", paths=paths)
     from syncline.measure.launching.launch import launch, launch_warnings
     from syncline.measure.launching.pipeline import launch_pipeline

@@ -42,9 +42,7 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of a name, or None if no command has that name."""
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.commands[cmd_name] = command_of(cmd_name)
-        return self.commands.get(cmd_name)
+        return command_of(cmd_name) if cmd_name in COMMANDS else None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the help of ``syncline``: its options, and the commands under their headings."""

@@ -71,8 +71,8 @@ def print_show(question: Show) -> None:
 def print_verify(question: Verify) -> None:
     """Print the files of a folder that differ from its manifest."""
     candidates = (Path(question.run), question.folder / question.run)
-    with_manifest = [path for path in candidates if os.path.isfile(path / MANIFEST)]
-    path = with_manifest[0] if with_manifest else run_index.finished_folder(question.run, question.folder)
+    path = next((candidate for candidate in candidates if os.path.isfile(candidate / MANIFEST)), None)
+    path = path or run_index.finished_folder(question.run, question.folder)
     rows = verify(path)
     for row in rows:
         file = row["file"]
@@ -124,10 +124,8 @@ def print_same(question: Same) -> None:
         say(line)
     if comparison.skipped:
         say(f"not compared: {', '.join(comparison.skipped)}")
-    line = f"{verdict}: {comparison.cells:,} cells of {comparison.files:,} files"
-    if verdict == "within tolerance":
-        line += f", to {question.tolerance:g}"
-    say(line)
+    limit = f", to {question.tolerance:g}" if verdict == "within tolerance" else ""
+    say(f"{verdict}: {comparison.cells:,} cells of {comparison.files:,} files{limit}")
     if verdict == "different":
         raise typer.Exit(1)
 

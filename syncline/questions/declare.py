@@ -16,7 +16,7 @@ REQUIRED = MISSING
 """Default of a field that needs a value."""
 
 SAME: Any = ...
-"""Default of a command's option that has the default of the function's argument, which may be None."""
+"""Value of `Option.shell_default` if a command's option has the same default as the function's argument."""
 
 SHELL, PYTHON = "shell", "python"
 """Values of `Option.place`, for fields that exist only as an option or only as an argument."""
@@ -149,8 +149,8 @@ class Question:
         appearances = {declared.name: appearance_of(declared) for declared in cls.declared(PYTHON)}
         descriptions = []
         for name, parameter in cls.signature().parameters.items():
-            name_with_stars, _, _ = str(parameter).partition(":")
-            text = f"{name_with_stars}: {appearances[name].description or appearances[name].help}"
+            stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else ""
+            text = f"{stars}{name}: {appearances[name].description or appearances[name].help}"
             descriptions.append(textwrap.fill(text, width=112, subsequent_indent="    "))
         arguments = "Args:\n" + textwrap.indent("\n".join(descriptions), "    ")
         after_summary = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
@@ -167,10 +167,10 @@ class Question:
             in_order = appearance_of(declared).in_order
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if in_order else inspect.Parameter.KEYWORD_ONLY
             default = inspect.Parameter.empty if declared.default is MISSING else declared.default
-            parameter = inspect.Parameter(declared.name, kind, default=default, annotation=declared.type)
-            if declared.name == REST:  # ``**fields``
-                parameter = inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any")
-            parameters.append(parameter)
+            if declared.name == REST:
+                parameters.append(inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any"))
+            else:
+                parameters.append(inspect.Parameter(declared.name, kind, default=default, annotation=declared.type))
         parameters.sort(key=lambda parameter: parameter.kind)  # positional ones first, ``**fields`` last
         return inspect.Signature(parameters, return_annotation=cls.returns)
 

@@ -39,10 +39,7 @@ class Project(
     methods: Any = shared.methods(
         "Method: a name from 'syncline list methods'; repeatable, and the first is the baseline."
     )
-    batch_tokens: str | float | None = option(
-        "Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
-        metavar="B",
-    )
+    batch_tokens: str | float | None = shared.batch_tokens()
     period: str | int | None = option(
         "Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own; by "
         "default 30.", metavar="H",
@@ -200,10 +197,7 @@ class Advise(
     target_loss: float | None = option(
         "Loss that every plan has to reach, in nats per token; replaces tokens.", metavar="L"
     )
-    batch_tokens: str | float | None = option(
-        "Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
-        metavar="B",
-    )
+    batch_tokens: str | float | None = shared.batch_tokens()
     sequence: int | None = shared.sequence()
     budget: str | float | None = option("Largest cost of the training, as in 50k; needs prices.", metavar="MONEY")
     deadline: str | float | None = option("Longest time of the training, as in 30d.", metavar="TIME")

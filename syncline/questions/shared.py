@@ -46,6 +46,10 @@ model = partial(
     completion="models",
 )  # fmt: skip
 methods = partial(option, flag="--method", metavar="NAME,...", completion="methods", repeatable=True)
+batch_tokens = partial(
+    option, metavar="B",
+    help="Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
+)  # fmt: skip
 sequence = partial(option, help="Number of tokens in a training sequence; by default the model's.", metavar="T")
 algorithm = partial(
     option, help="Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.",

@@ -60,7 +60,7 @@ class Advice:
         """Return the advice as plain values, which ``--json`` prints."""
         question = self.question
         lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
-        rows = [{"list": list_name} | row for list_name, list_rows in lists.items() for row in list_rows]
+        rows: list[PlanRow] = [{"list": list_name} | row for list_name, list_rows in lists.items() for row in list_rows]
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain_rows: list[dict[str, Any]] = []
         for row in rows:  # a refused layout has no plan, and lacks most fields

@@ -83,14 +83,7 @@ class Page:
                     with ui.element("section").classes("panel") as self.panel:
                         self.head = _html('<p class="headline">…</p>').props('aria-live="polite"')
                         self.ranking = _html("")
-                    with ui.element("section").classes("panel"):
-                        self.curves = _html("")
-                    with ui.element("section").classes("panel"):
-                        self.round = _html("")
-                    with ui.element("section").classes("panel"):
-                        self.thresholds = _html("")
-                    with ui.element("section").classes("panel"):
-                        self.plans = _html("")
+                    self.curves, self.round, self.thresholds, self.plans = (_empty_panel() for _ in range(4))
         ui.on("moved", lambda event: self.moved(event.args["name"], event.args["text"]))
         ui.on("advise", self.advise)
         self.show_problems()
@@ -196,6 +189,12 @@ async def _run_in_thread(function: Callable[[A], B], argument: A) -> B:
 def _html(content: str, tag: str = "div") -> ui.html:
     """Return an element of our own markup, in which every text from outside is escaped."""
     return ui.html(content, sanitize=False, tag=tag)
+
+
+def _empty_panel() -> ui.html:
+    """Add a panel to the page, and return the element that its content replaces."""
+    with ui.element("section").classes("panel"):
+        return _html("")
 
 
 def _rounds(ranked: Ranking) -> list[RoundRow]:

@@ -49,8 +49,7 @@ def restarted_goodput(
         work_s: seconds of work in the whole training, if known.
     """
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
-    stop_s = 0.0 if interval_s is None else checkpoints.stop_s
-    interval_s = work_s if interval_s is None else interval_s
+    stop_s, interval_s = (0.0, work_s) if interval_s is None else (checkpoints.stop_s, interval_s)
     if not has_closed_form(failures) or checkpoints.lag_s or interval_s is None:
         return None
     restart_s = failures.restart_time + checkpoints.reload_s
@@ -81,8 +80,7 @@ def reformed_goodput(
         return None
     mtbf_s = group.total_loss_mtbf_s
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
-    stop_s = 0.0 if interval_s is None else checkpoints.stop_s
-    interval_s = work_s if interval_s is None else interval_s
+    stop_s, interval_s = (0.0, work_s) if interval_s is None else (checkpoints.stop_s, interval_s)
     if interval_s is None:  # without checkpoints, losing all copies ends a training of unknown length
         return group.useful_share if math.isinf(mtbf_s) else None
     wall_s = expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)  # for a second of work
