@@ -11,6 +11,7 @@ import torch
 
 import syncline as sl
 from syncline import comm, methods
+from syncline.specs import load_spec
 from tests.robustness.hostile import hostile
 
 BOWL = {"kind": "quadratic", "spectrum": [1.0, 0.1]}
@@ -53,6 +54,8 @@ def few_items(monkeypatch):
         (lambda: sl.sweep(grid={3: [1]}), "grid: got 3; expected text"),
         (lambda: sl.solve("bandwidth", speedup=2, among=float("nan")), "among: got nan; expected"),
         (lambda: sl.replicate("mt-dao", time="soon"), "time: got 'soon'; expected a time with its unit"),
+        (lambda: sl.goodput(duration="soon"), "duration: got 'soon'; expected a time with its unit"),
+        (lambda: sl.launch(load_spec("pipeline-text"), workers=0), "stages: got 0; expected at least 1"),
         (lambda: sl.report([]), "report: got []; expected at least one result"),
         (lambda: sl.report(5), "what.0: got 5; expected text or a path or a Result"),
         (lambda: sl.project(networks=hostile("NoAttributes")), "networks: got <"),

@@ -23,6 +23,8 @@ REFUSED = [
     (("--quiet",), "option: got '--quiet'; expected one of '--help', '--install-completion', '--no-code', "
      "'--show-completion', '--version'; see 'syncline --help'"),
     (("collectives", "--workers"), "--workers: got nothing; expected a value"),
+    (("goodput", "--for", "soon"), "--for: got 'soon'; expected a time with its unit ('50 ms', '2 us', '1 h'), or a "
+     "number of seconds"),
     (("run",), "spec: got nothing; expected a bundled spec (see 'syncline list specs'), a YAML file, or - for standard "
      "input"),
     (("list",), "what: got nothing; expected catalogue: networks, clusters, hardware, models, methods, problems, "

@@ -53,22 +53,18 @@ def method_words(row: PlanRow) -> str:
     return f"{name} every {row['period']}"
 
 
-def is_recomputed(row: PlanRow) -> bool:
-    """Return whether the backward pass of a plan recomputes layers."""
-    return (row["activations"] or "").startswith("recomputed")
-
-
-def recomputed_words(row: PlanRow) -> str:
-    """Return the layers that the backward pass of a plan recomputes: ``2 layers recomputed``, or ``recomputed``."""
-    _, _, layers = row["activations"].partition(": ")
-    return f"{layers} recomputed".strip()
+def recomputed_layers(row: PlanRow) -> str | None:
+    """Return the layers that a plan's backward pass recomputes: ``2 layers``, empty text for all, None for none."""
+    state, _, layers = (row["activations"] or "").partition(": ")  # such as "recomputed", or "recomputed: 2 layers"
+    return layers if state == "recomputed" else None
 
 
 def layout_words(row: PlanRow) -> str:
     """Return a plan's number of replicas and their layout: ``2 replicas of data 32``."""
     if row.get("replicas") is None:
         return str(row["layout"])
-    recomputed = f", {recomputed_words(row)}" if is_recomputed(row) else ""
+    layers = recomputed_layers(row)
+    recomputed = "" if layers is None else f", {f'{layers} recomputed'.strip()}"
     if row["plan"].method.sends_in_backward and row["replicas"] == 1:
         return f"{row['layout']}{recomputed}"
     if row["layout"] == "one worker":
@@ -173,10 +169,9 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
         savings.append(SHARDING_TEXTS[row["sharding"]])
     if row["micro_batches"] > 1:
         savings.append(f"steps of {row['micro_batches']} micro-batches")
-    if is_recomputed(row):
-        _, _, layers = row["activations"].partition(": ")  # "recomputed", or "recomputed: 2 layers"
-        activations = f"activations of {layers}" if layers else "layers' activations"
-        savings.append(f"{activations} computed again")
+    layers = recomputed_layers(row)
+    if layers is not None:
+        savings.append(f"activations of {layers} computed again" if layers else "layers' activations computed again")
     if savings:
         text += f" ({', '.join(savings)})"
     too_large = next((other for other in infeasible if other["infeasible"].startswith("memory")), None)

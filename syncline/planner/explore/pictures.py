@@ -228,17 +228,11 @@ _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0),
 
 def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     """Return round times from 0 to a window's end, with their unit."""
-    unit, unit_s = _UNITS[0]
-    for larger_unit, larger_unit_s in _UNITS[1:]:
-        if window >= 2 * larger_unit_s:
-            unit, unit_s = larger_unit, larger_unit_s
+    unit, unit_s = next((larger for larger in reversed(_UNITS) if window >= 2 * larger[1]), _UNITS[0])
     window_in_units = window / unit_s
     # The least of 1, 2 and 5 times a power of ten with which the window has few enough ticks.
-    spacing = window_in_units or 1.0  # the only tick is at the end, if none has
-    for candidate in [mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5)]:
-        if window_in_units / candidate <= limit:
-            spacing = candidate
-            break
+    spacings = [mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5)]
+    spacing = next((spacing for spacing in spacings if window_in_units / spacing <= limit), window_in_units)
     count = int(window_in_units / spacing + 1e-9)  # a tick at the end stays in spite of rounding
     return [(index * spacing * unit_s, f"{index * spacing:g} {unit}" if index else "0") for index in range(count + 1)]
 

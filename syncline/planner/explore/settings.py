@@ -361,8 +361,8 @@ def failure_options(settings: PageSettings) -> list[str]:
     failures = failures_of_settings(settings)
     if failures is None:
         return []
-    rate, restart = str(failures["rates"]), str(failures["restart_time"])
-    return ["--failures", rate, "--restart", restart, "--bandwidth", str(failures["checkpoint"]["bandwidth"])]
+    bandwidth = failures["checkpoint"]["bandwidth"]
+    return ["--failures", failures["rates"], "--restart", failures["restart_time"], "--bandwidth", bandwidth]
 
 
 def spec_text(settings: PageSettings) -> str:
@@ -426,13 +426,6 @@ def replica_layout(settings: PageSettings) -> dict[str, Any]:
     return {name: count for name, count in degrees.items() if count > 1}
 
 
-def line_of(settings: PageSettings) -> dict[str, Any]:
-    """Return the fields of the link between sites: its latency, bandwidth and name."""
-    name = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)}"
-    texts = {field: BY_NAME[field].write(getattr(settings, field)) for field in ("latency", "bandwidth")}
-    return texts | {"name": name}
-
-
 def network_of(settings: PageSettings) -> Any:
     """Return the network that joins all workers, as in a spec.
 
@@ -443,7 +436,9 @@ def network_of(settings: PageSettings) -> Any:
     if between_places is not None:  # the network of the command, whose lines the settings scale
         link = replace(at_bandwidth(between_places.link, settings.bandwidth), latency_s=settings.latency)
         return network_fields(between_places.with_link(link))
-    node_network, line = NETWORKS[settings.inside].network, line_of(settings)
+    line = {name: BY_NAME[name].write(getattr(settings, name)) for name in ("latency", "bandwidth")}
+    line["name"] = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)}"
+    node_network = NETWORKS[settings.inside].network
     if settings.workers == 1:
         return line
     site_name, level = settings.inside, {"units": settings.workers, "link": settings.inside}

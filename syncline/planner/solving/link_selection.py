@@ -136,9 +136,8 @@ def _level_place(network: MultiLevel, level_index: int) -> LinkPlace:
 
 def with_level(network: MultiLevel, level_index: int, level: Level) -> MultiLevel:
     """Return the network with another level at index ``level_index``."""
-    levels = list(network.levels)
-    levels[level_index] = level
-    return replace(network, levels=tuple(levels))
+    levels = network.levels
+    return replace(network, levels=(*levels[:level_index], level, *levels[level_index + 1 :]))
 
 
 def place_of(network: Network, level: str | int | None = None, path: str = "level") -> LinkPlace:
