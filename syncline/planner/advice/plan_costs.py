@@ -20,6 +20,7 @@ from syncline.planner.advice.plans import TrainingPlan, spec_of_setting
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.bounds import deviation
 from syncline.planner.goodput.goodput import (
+    GOODPUT_FIELDS,
     FailingTraining,
     Goodput,
     KeptState,
@@ -83,10 +84,6 @@ def time_with_failures_s(
     estimate = plan_goodput(question, plan, step_s, steps, sharding)
     assert estimate is not None
     return steps * step_s / estimate.goodput if estimate.goodput else math.inf
-
-
-GOODPUT_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s")
-"""Fields of a row, null without failures."""
 
 
 MOST_FAILURES = 20_000

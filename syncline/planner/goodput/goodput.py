@@ -103,7 +103,7 @@ class Goodput:
 
     Args:
         recovery: the way in which the training continues after a failure.
-        interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
+        checkpoint_interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
         goodput: fraction of the workers' time that is spent in steps that count.
         repair_s: seconds until a failed machine can be used again.
         spares: machines that replace failed ones at once.
@@ -112,7 +112,7 @@ class Goodput:
     """
 
     recovery: Recovery
-    interval_s: float | None
+    checkpoint_interval_s: float | None
     goodput: float
     repair_s: float
     spares: int
@@ -121,15 +121,11 @@ class Goodput:
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a row, without the reason of a training that is stuck."""
-        return {
-            "recovery": self.recovery,
-            "checkpoint_interval_s": self.interval_s,
-            "goodput": self.goodput,
-            "repair_s": self.repair_s,
-            "spares": self.spares,
-            "rejoin_s": self.rejoin_s,
-        }
+        return {name: getattr(self, name) for name in GOODPUT_FIELDS}
 
+
+GOODPUT_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s")
+"""Fields of a row, null without failures."""
 
 BoundedSeconds = tuple[float, float | None, float | None]
 """A time in seconds with its lower and upper bounds."""

@@ -107,7 +107,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     repair_s, spares = failures.repair_s(), failures.spares
     if not math.isfinite(training.step_s) or training.step_s <= 0:  # the training's time stays unknown with goodput 1
         rejoin_s = training.rejoin_s or 0.0
-        return Goodput(recovery, interval_s=None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
+        return Goodput(recovery, None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
     checkpoints, work_s = _checkpoint_times(failures, training), training.step_s * training.steps
     interval_s = None  # the only checkpoint is at the end
     if checkpoints.every is not None and checkpoints.every <= training.steps:

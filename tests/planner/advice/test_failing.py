@@ -9,9 +9,10 @@ import pytest
 
 import syncline as sl
 from syncline.planner.advice.advice import Advice, compute_advice
-from syncline.planner.advice.plan_costs import GOODPUT_FIELDS, price_plans
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
+from syncline.planner.goodput.goodput import GOODPUT_FIELDS
 from syncline.questions.projections import Advise
 from syncline.specs.failures import parse_failures
 
