@@ -37,10 +37,11 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
-    networks = [network_fields(network) for network in question.networks]
     tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
     return Result(
         "collectives", record, tables=tables, transfers=transfers, figure=partial(costs_figure, question),
-        question=lambda: {"question": dataclasses.asdict(question) | {"networks": networks}},
+        question=lambda: {
+            "question": dataclasses.asdict(question) | {"networks": list(map(network_fields, question.networks))}
+        },
     )  # fmt: skip

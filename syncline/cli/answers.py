@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.functions import answer
-from syncline.api.spec_arguments import warn_lines
 from syncline.cli.shell import emit, new_console, print_json_or_tables, say, tables_of
 from syncline.planner.csv_rows import write_csv
 from syncline.questions.projections import Project
@@ -37,6 +36,7 @@ def print_answer(question: Any) -> None:
 def _write_grid(question: Project) -> None:
     """Project every combination of the values of ``--grid``, and write a row for each into a Parquet file."""
     from syncline.api.projection import projection_options
+    from syncline.api.spec_arguments import warn_lines
     from syncline.planner.projection.grid import grid_of_question
     from syncline.planner.projection.parquet import write_parquet
     from syncline.planner.projection.transferred import transfers_of
