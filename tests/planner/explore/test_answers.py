@@ -58,7 +58,7 @@ def test_curves_are_what_is_projected_at_each_bandwidth(settings):
             # Between bandwidths that are priced a corner may be cut: no more than can be seen.
             assert told == pytest.approx(row["step_time_s"], rel=0.02)
             assert over.compute_s[row["method"]] == row["compute_s"]
-    assert over.priced == (101 if settings is SMALL else 11)
+    assert over.num_priced == (101 if settings is SMALL else 11)
 
 
 def test_the_curves_are_known_at_any_bandwidth_when_they_are_at_one():
