@@ -22,7 +22,7 @@ COMPILE_S = 10
 
 
 def announce_compiling(name: str) -> None:
-    """Tell on standard error that code is compiled now, and that this machine keeps the result."""
+    """Print on standard error that code is compiled now, and that this machine keeps the result."""
     print(f"compiling {name}, once on this machine: about {COMPILE_S} s", file=sys.stderr, flush=True)
 
 
@@ -59,9 +59,9 @@ class Kernels:
 
 
 def announce_first_compilation(module_name: str) -> None:
-    """Announce it when Numba first compiles a function of a module in this process, and does not find it in its cache.
+    """Print a line when Numba first compiles a function of a module in this process, and does not find it in its cache.
 
-    Not all functions need be compiled: a user of one method never calls those of the others.
+    The line does not come at the module's import, because a user of one method calls only some of its functions.
     """
     from numba.core import event
 
@@ -119,7 +119,7 @@ OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 @cache
 def keep_freed_memory() -> bool:
-    """Make glibc keep up to half a GiB of freed memory, and return whether it does; later calls do nothing.
+    """Make glibc keep up to half a GiB of freed memory, and return whether it does. Only the first call has an effect.
 
     By default glibc returns blocks of more than some hundred KB to the system when they are freed, and the system has
     to provide every page of the next block again. On a virtual machine this takes 0.8 ms for the gradients of four

@@ -139,16 +139,11 @@ class Column(NamedTuple):
             return ", ".join(texts)
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, Real) and math.isfinite(value):
-            return self._number_text(value)
-        return "-" if value is None or isinstance(value, Real) else str(value)
-
-    def _number_text(self, value: Any) -> str:
-        """Return a finite number in the column's format, or in that of its unit, or with four digits."""
+        if not isinstance(value, Real) or not math.isfinite(value):
+            return "-" if value is None or isinstance(value, Real) else str(value)
         if (self.format or self.unit) in FORMATS:
             return FORMATS[self.format or self.unit](value)
-        default_format = "," if isinstance(value, Integral) else ".4g"
-        return format(value, self.format or default_format)
+        return format(value, self.format or ("," if isinstance(value, Integral) else ".4g"))
 
 
 @cache
@@ -170,7 +165,7 @@ def records() -> dict[str, dict[str, str]]:
 
 
 def column_of(name: str) -> Column:
-    """Return the column of this name; the unit of one that is not declared follows from the end of its name.
+    """Return the column of this name; if it is not declared, the end of its name gives its unit.
 
     >>> column_of("step_time_s").header, column_of("link_latency_s").unit, column_of("link_latency_s").text(0.05)
     ('step time', 's', '50 ms')
@@ -196,23 +191,18 @@ def _header(column: Column) -> str:
 
 
 def described(schema: pa.Schema, *sources: str) -> pa.Schema:
-    """Return the schema of a parquet file whose fields have their unit and meaning as metadata, as far as known.
+    """Return the schema of a parquet file with the known units and meanings of its fields as metadata.
 
     Args:
-        schema: the schema; metadata that its fields have already stay.
-        *sources: records that may have the columns, for example ``curves.parquet``; the first that has one counts.
+        schema: the schema; its fields keep the metadata that they have.
+        *sources: names of records with the fields, for example ``curves.parquet``; the meaning in the first one counts.
     """
     meanings: dict[str, str] = {}
     for source in reversed(sources):  # later entries replace earlier ones, so the first source comes last
         meanings |= records().get(source, {})
     for index, field in enumerate(schema):
-        metadata: dict[bytes, bytes] = {}
-        unit, meaning = column_of(field.name).unit, meanings.get(field.name)
-        if unit:
-            metadata[b"unit"] = unit.encode()
-        if meaning:
-            metadata[b"meaning"] = meaning.encode()
-        metadata |= field.metadata or {}
+        texts = {"unit": column_of(field.name).unit, "meaning": meanings.get(field.name)}
+        metadata = {key.encode(): text.encode() for key, text in texts.items() if text} | (field.metadata or {})
         if metadata:
             schema = schema.set(index, field.with_metadata(metadata))
     return schema

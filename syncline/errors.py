@@ -128,7 +128,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def named(value: object, options: Mapping[str, T], path: str) -> T:
-    """Return the option with a name, in upper or lower case.
+    """Return the option of a name, which may be in upper or lower case.
 
     Raises:
         SpecError: an unknown name; the error suggests the closest match.

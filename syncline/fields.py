@@ -5,9 +5,10 @@ Specs are frozen pydantic models that forbid unknown keys.
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import UnionType
@@ -99,10 +100,8 @@ def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
     """
 
     def validate(value: Any) -> Any:
-        try:
+        with refusals():
             return parse(value, "")
-        except SpecError as error:
-            raise refusal(error.path, error.value, error.expected) from None
 
     return BeforeValidator(validate)
 
@@ -116,6 +115,15 @@ def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
         expected: values that would be accepted.
     """
     return PydanticCustomError("refused", "{expected}", {"expected": expected, "path": path, "value": value})
+
+
+@contextmanager
+def refusals(prefix: str = "") -> Iterator[None]:
+    """Turn a `SpecError` in the block into the error of a pydantic validator; ``prefix`` is cut off its path."""
+    try:
+        yield
+    except SpecError as error:
+        raise refusal(error.path.removeprefix(prefix), error.value, error.expected) from None
 
 
 Seconds = Annotated[float, parsed(parse_seconds), Field(ge=0)]
@@ -141,10 +149,9 @@ def validate(model: type[M], fields: Any) -> M:
 
 
 class _Instance:
-    """Metadata of a class that is no model: a value must be an instance of it.
+    """Metadata of a field whose class is no pydantic model: a value must be an instance of the class.
 
-    Pydantic's ``InstanceOf`` also builds a schema of the class's fields for JSON, which nobody reads and which takes a
-    sixth of the import of the specs.
+    Pydantic's ``InstanceOf`` would also build a schema for JSON, which takes a sixth of the import of the specs.
     """
 
     def __get_pydantic_core_schema__(self, cls: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -195,7 +202,7 @@ def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     for part in location:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
             annotation = annotation.model_fields[part].annotation
-    models = _models_in(annotation)
+    models = _models_in(annotation)  # of a union, the first model is taken
     return sorted(models[0].model_fields) if models else []
 
 
@@ -203,10 +210,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the pydantic models that an annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    models = []
-    for argument in get_args(annotation):
-        models += _models_in(argument)
-    return models
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]
 
 
 RENAMED: Mapping[str, tuple[str, ...]] = {
@@ -254,7 +258,7 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
 
     Args:
         error: error of pydantic.
-        fields: function from a location to the field names there, for the closest match of a misspelt name.
+        fields: function that returns the names of the fields at a location; the line suggests the closest one.
     """
     all_details = error.errors(include_url=False)
     # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
@@ -399,22 +403,14 @@ def _convert(path: str, value: Any, annotation: Any) -> Any:
 
 
 def _has_type(value: Any, accepted_type: Any) -> bool:
-    """Return whether a value has a type of an annotation; a float without a fraction counts as a whole number."""
+    """Return whether a value has a type; numbers must be finite, and a float without a fraction is a whole number."""
     base = get_origin(accepted_type) or accepted_type
     if base is Callable:
         return callable(value)
     if base in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             return False
         return base is float or (value == int(value) and abs(value) < LARGEST)
     if base in (Sequence, Iterable):
         return isinstance(value, list | tuple | range)
     return isinstance(value, base)
-
-
-def _is_finite(number: float) -> bool:
-    """Return whether a number is finite; a whole number too large for a float is not."""
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # the whole number is too large for a float
-        return False

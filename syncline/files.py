@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
 
 @contextmanager
 def refuse_changed_files(path: Path) -> Iterator[None]:
-    """Turn any error of the reading of results into one `SynclineError`: changed files are a mistake in the input.
+    """Raise a `SynclineError` for any error in the block, which reads results: a user has changed their files.
 
     Readers that check the content of a file refuse it themselves (`syncline.runs.folders.result_files`); this context
     catches errors that only occur when several files are inconsistent.
@@ -78,7 +78,7 @@ def refuse_changed_files(path: Path) -> Iterator[None]:
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; at the end of the block the file is renamed to ``path``.
 
-    If ``path`` is no regular file (a pipe, ``/dev/stdout``), or its folder is not writable, it is written directly.
+    The block gets ``path`` itself if that is no regular file (a pipe, ``/dev/stdout``), or its folder is not writable.
 
     Raises:
         OSError: the file cannot be renamed. If the block raises an error, the temporary file is removed.

@@ -79,7 +79,7 @@ class _Listener:
 
     Attributes:
         first_signal: number of the first signal; None before it.
-        has_confirmed_end: whether the work has confirmed that it is ending, so that the time limit no longer holds.
+        has_confirmed_end: whether the work has confirmed that it is ending, so that `LIMIT_S` no longer holds.
         temporary_folders: folders to remove if the process ends at once.
     """
 
@@ -132,7 +132,7 @@ class _Listener:
                 timeout_s = max(0.0, self._first_signal_s + LIMIT_S - time.monotonic())
             readable, _, _ = select.select([self._read_end], [], [], timeout_s)
             if not readable:  # the time is over
-                if not self.has_confirmed_end:
+                if not self.has_confirmed_end:  # it may have been set while this thread waited
                     self._end_process()
                 continue
             for number in os.read(self._read_end, 64):
@@ -145,8 +145,7 @@ class _Listener:
         """Ask deferred work to stop at the first signal; end the process at a second one, or if no work is deferred."""
         now_s = time.monotonic()
         if self.first_signal is not None:
-            is_repetition = now_s <= self._first_signal_s + REPEAT_S
-            if not is_repetition:
+            if now_s > self._first_signal_s + REPEAT_S:
                 self._end_process()
             return
         self.first_signal, self._first_signal_s = number, now_s
@@ -186,10 +185,10 @@ def _ignore_signal(number: int, frame: FrameType | None) -> None:
 def listen_for_signals() -> Iterator[None]:
     """Receive signals in a thread while the block runs; after it, a signal ends the process at once.
 
-    In the block the first signal asks deferred work to stop (see `Deferral`), and a second one ends the process, as the
-    first does if no work is deferred. Only for the main thread.
+    In the block the first signal asks deferred work to stop (see `Deferral`); a second signal, or the first one without
+    deferred work, ends the process. Only for the main thread.
     """
-    if _listeners:
+    if _listeners:  # an outer block listens
         yield
         return
     listener = _Listener()
@@ -246,7 +245,7 @@ def confirm_end() -> None:
 def stopped_by_signal(stop: Callable[[], object]) -> Iterator[None]:
     """Call ``stop`` at the first signal in the block.
 
-    In a process that does not listen this is the first Ctrl-C, and the second one is a KeyboardInterrupt.
+    In a process that does not listen, the first Ctrl-C calls it, and the second one raises KeyboardInterrupt.
     """
     if _listeners or threading.current_thread() is not threading.main_thread():
         with Deferral(stop=stop):
@@ -273,16 +272,16 @@ def raise_in_main_thread() -> None:
 
 @contextmanager
 def children_without_signals() -> Iterator[None]:
-    """Block signals in child processes of the block, which a terminal or a scheduler sends to all processes.
+    """Block SIGINT and SIGTERM in the child processes that the block starts; this process alone reacts to a signal.
 
-    A child inherits blocked signals from its first instruction on; a handler would be installed too late. A process
-    that does not listen blocks only SIGINT, because its own code may end its processes by SIGTERM. A signal to this
-    thread waits for the end of the block.
+    A terminal or a scheduler signals all processes. A child inherits blocked signals from its first instruction on; a
+    handler would be installed too late. A process that does not listen blocks only SIGINT, because its own code may end
+    its processes by SIGTERM. A signal to this thread waits for the end of the block.
     """
     from multiprocessing import resource_tracker
 
-    # If the tracker started later, with the first child, it would unblock the signals. It removes what this process
-    # leaves when a signal ends it, so that it need not warn.
+    # The tracker removes what this process leaves when a signal ends it, and need not warn of it. If it started with
+    # the first child, it would unblock the signals.
     sys.warnoptions.append("ignore:resource_tracker")
     resource_tracker.ensure_running()
     sys.warnoptions.remove("ignore:resource_tracker")
@@ -314,7 +313,7 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     for listener in _listeners:
         listener.temporary_folders.append(pool_folder)
     context, preloaded = get_context("forkserver"), list(modules)
-    if _listeners:  # in a notebook, which does not listen, the server would end with the thread that started it
+    if _listeners:  # not in a notebook, because this module ends the server with the thread that starts it
         preloaded.insert(0, "syncline.server_end")
     context.set_forkserver_preload(preloaded)
     return context
@@ -339,12 +338,11 @@ def _exit_after_parent(parent: int | None, before_exit: Callable[[], object] | N
     """Wait until the parent process has ended, then end this process; arguments as in `end_with_parent`."""
     from multiprocessing import parent_process
 
-    parent_handle = parent_process() if parent is None else None
-    if parent_handle is not None:
-        parent_handle.join()
-    elif parent is not None:
+    if parent is not None:
         while os.getppid() == parent:
             time.sleep(PARENT_CHECK_S)
+    elif (parent_handle := parent_process()) is not None:
+        parent_handle.join()
     else:
         return  # multiprocessing did not start this process
     if before_exit is not None:

@@ -76,7 +76,7 @@ class Registry(Generic[T]):
         return name in self._registered or name in self._entry_points()
 
     def get(self, name: str, path: str = "name") -> T:
-        """Return the object of this name, imported if it was not used before.
+        """Return the object of this name; import it if the registry has only its ``module:name``.
 
         Args:
             name: one of `names`, or ``module:name``.
@@ -172,7 +172,7 @@ def no_code() -> Iterator[None]:
 
 
 def refuse_code(path: str, value: Any, expected: str = "a name that is built in or installed") -> None:
-    """Refuse a user's code before it is imported or called, if no such code may run.
+    """Raise an error if no code of users may run; call this before such code is imported or called.
 
     Args:
         path: path of the field that names the code, for the error line.
@@ -197,7 +197,7 @@ def import_reference(reference: str, path: str = "name", *, installed: bool = Fa
     Args:
         reference: ``module:name`` or ``file.py:name``.
         path: path of the field that holds the reference, for the error line.
-        installed: whether the reference is from Syncline or an installed package, and not from a spec.
+        installed: whether Syncline or an installed package has the reference, which is then no code of a user.
 
     Raises:
         SpecError: no code may run (`refuse_code`), the module cannot be imported, or the module lacks the name.

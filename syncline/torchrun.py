@@ -46,7 +46,8 @@ def run_under_torchrun(question: Torchrun) -> None:
         changes.append(Override.option("WORLD_SIZE", "workers", workers))
     spec = load_spec(question.spec, changes, RunSpec)
     target = question.out or Path("runs") / spec.name
-    result = torchrun.run_under_torchrun(spec, target, launch, exact=question.out is not None)
+    is_exact = question.out is not None  # a folder that the user names gets no number
+    result = torchrun.run_under_torchrun(spec, target, launch, exact=is_exact)
     if "folder" in result:
         print(f"results in {result['folder']}/", file=sys.stderr)
     if result["failed"]:
@@ -73,8 +74,8 @@ def _calibrate(question: Torchrun) -> None:
     )  # fmt: skip
     launch = Launch(question.device, question.backend, parse_seconds(question.timeout, "--timeout"))
     command = shlex.join(["python", "-m", "syncline.torchrun", *sys.argv[1:]])
-    target = question.out or Path("cluster.yaml")
-    result = calibrate_under_torchrun(plan, target, launch, command=command, exact=question.out is not None)
+    target, is_exact = question.out or Path("cluster.yaml"), question.out is not None  # as in `run_under_torchrun`
+    result = calibrate_under_torchrun(plan, target, launch, command=command, exact=is_exact)
     if "failed" in result:
         print(f"error: {result['failed']}", file=sys.stderr)
         _exit_at_once(1)

@@ -43,7 +43,7 @@ class History:
         diverged_at: per seed, the first step (from 0) whose training loss was not finite; T if only the evaluation
             after the last step was not finite; else None.
         interrupted: whether the user stopped the training; all fields then cover the completed steps.
-        watched: values of the measures during the training (`Watch`), of all seeds.
+        watched: values that a `Watch` measured during the training, of all seeds.
     """
 
     seeds: tuple[int, ...]
@@ -66,18 +66,18 @@ class History:
             padding = np.full((longest.steps - len(values), *values.shape[1:]), np.nan)
             return np.concatenate([values, padding]) if len(padding) else values
 
-        def at_evaluations(part: History, values: Array) -> Array:
-            """Return a history's values at the evaluations of the longest history; NaN where it has none."""
+        def at_evaluations(part: History, name: str) -> Array:
+            """Return a history's metric at the evaluations of the longest history; NaN where it has none."""
+            values = part.evaluation[name]
             row_of_step = dict(zip(part.eval_step.tolist(), values, strict=True))
             not_trained = np.full(values.shape[1:], np.nan)
             return np.stack([row_of_step.get(step, not_trained) for step in longest.eval_step.tolist()])
 
-        trace, evaluation = {}, {}
+        trace, evaluation = {}, {}  # axis 1 of their values is that of seeds
         for name in longest.trace:
-            trace[name] = np.concatenate([padded(part.trace[name]) for part in parts], axis=1)  # of seeds
+            trace[name] = np.concatenate([padded(part.trace[name]) for part in parts], axis=1)
         for name in longest.evaluation:
-            columns = [at_evaluations(part, part.evaluation[name]) for part in parts]
-            evaluation[name] = np.concatenate(columns, axis=1)
+            evaluation[name] = np.concatenate([at_evaluations(part, name) for part in parts], axis=1)
         return cls(
             seeds=tuple(seed for part in parts for seed in part.seeds), steps=longest.steps,
             loss=np.concatenate([padded(part.loss) for part in parts], axis=1), trace=trace,
@@ -125,7 +125,7 @@ class StepLog:
     def append(self, value: torch.Tensor) -> None:
         """Append the tensor of the next step without reading its values, so that the device need not finish it."""
         if len(self._blocks[-1]) == STEPS_PER_BLOCK:
-            # One assignment, so that an interrupt leaves a complete log.
+            # An interrupt after this assignment leaves a complete log.
             self._blocks[-1] = torch.stack(list(self._blocks[-1]))
             self._blocks.append([])
         cast("list[torch.Tensor]", self._blocks[-1]).append(value)
@@ -135,14 +135,14 @@ class StepLog:
 
     def part(self, first: int, last: int) -> torch.Tensor | None:
         """Return the tensors of steps ``first`` to ``last - 1``, ``(last - first, ...)``; None if there are none."""
-        parts = []
+        pieces = []
         num_blocks = min(math.ceil(last / STEPS_PER_BLOCK), len(self._blocks))
         for index in range(first // STEPS_PER_BLOCK, num_blocks):
-            block_start, block = index * STEPS_PER_BLOCK, self._blocks[index]
-            part = block[max(first - block_start, 0) : last - block_start]
-            if len(part):
-                parts.append(torch.stack(part) if isinstance(part, list) else part)
-        return torch.cat(parts) if parts else None
+            block_start = index * STEPS_PER_BLOCK
+            piece = self._blocks[index][max(first - block_start, 0) : last - block_start]
+            if len(piece):
+                pieces.append(torch.stack(piece) if isinstance(piece, list) else piece)
+        return torch.cat(pieces) if pieces else None
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Recorder:
         return losses is not None and not bool(torch.isfinite(losses).all(0).any())
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
-        """Return the history of completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
+        """Return the history after ``first`` to ``last - 1`` completed steps; 0 is before the first step."""
         # The n-th completed step, counted from 1, is row n - 1 of the losses; 0 has an evaluation but no loss.
         steps = max(first, 1) - 1, min(last - 1, len(self.losses))
         evaluations = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
@@ -178,7 +178,7 @@ class Recorder:
         return history
 
     def _history(self, seeds: tuple[int, ...], steps: tuple[int, int], evaluations: tuple[int, int]) -> History:
-        """Return the history of a range of steps and of evaluations, each from a first index to before a last."""
+        """Return the history of some steps and evaluations, given by their first index and the index after the last."""
         (first_step, last_step), (first_evaluation, last_evaluation) = steps, evaluations
         metrics = self.evaluation if last_evaluation > first_evaluation else {}
         empty_shape = (0, len(seeds))
@@ -229,13 +229,20 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
     return Rows(tuple(seeds), tuple(workers), comm.world_size)
 
 
-def parameter_groups(task: Task) -> list[dict[str, Any]]:
-    """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order."""
+def parameter_groups(task: Task, delays: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order.
+
+    With ``delays`` of the gradients by parameter, in steps, a group has parameters of one delay. The delay of a tensor
+    of coordinates is the largest of theirs.
+    """
     groups: list[dict[str, Any]] = []
     for name, parameter in task.params.items():
-        is_matrix = name in task.matrices
-        if not groups or groups[-1]["matrix"] != is_matrix:
-            groups.append({"params": [], "matrix": is_matrix})
+        options: dict[str, Any] = {"matrix": name in task.matrices}
+        if delays is not None:
+            delay = delays[name]
+            options["delay"] = int(delay.max()) if isinstance(delay, torch.Tensor) else delay
+        if not groups or any(groups[-1][key] != value for key, value in options.items()):
+            groups.append({"params": [], **options})
         groups[-1]["params"].append((name, parameter))
     return groups
 
@@ -313,14 +320,14 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-        _asks_to_stop(on_step, len(recorder.losses))  # the report confirms the interrupt
+        _asks_to_stop(on_step, len(recorder.losses))  # for its report, by which ``on_step`` confirms the interrupt
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history
 
 
 def _set_buffers(method: Method, task: Task, workers_may_be_absent: bool) -> None:
-    """Give the method the buffers of the task's module, if it has any, or None if its workers do not share them.
+    """Give the method the buffers of the task's module, if the module has any and the workers exchange them.
 
     Raises:
         SpecError: workers may be absent and the module has buffers.

@@ -152,7 +152,7 @@ def format_bytes(nbytes: float) -> str:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Return a rate as text with three significant digits, in bits per second as for products: ``10 Gbit/s``.
+    """Return a rate as text with three significant digits, in bits per second, as products state it: ``10 Gbit/s``.
 
     >>> format_bandwidth(1.25e9)
     '10 Gbit/s'
@@ -179,7 +179,7 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
             quantity = float(value)
     if math.isfinite(quantity) and quantity >= 0:
         return quantity
-    if number is not None and not unit:  # text without a unit: a number would have to be no text
+    if number is not None and not unit:  # text such as "4": only a value that is no text may lack the unit
         expected, _, _ = expected.partition(", or a number")
     raise SpecError(path, value, expected)
 

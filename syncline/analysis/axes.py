@@ -38,7 +38,7 @@ TICK_GAP = 0.14  # least distance of two labels, as a share of a time axis: the 
 START_SHARE = 0.15  # share of a logarithmic time axis that is linear, from 0 to its first time
 LETTERS_PER_INCH = 14.0  # letters of a legend's text per inch of the page, next to the sample of the line
 MARKERS_PER_LINE = 7
-CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # points; larger than a disc, because the white edge covers more of them
+CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # points; larger than for a disc, because the white edge covers more of a thin marker
 MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 
@@ -166,7 +166,7 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
         share: the approximate share of the figure's height that the axes take, without labels and titles.
     """
     _, figure_height_in = fig.get_size_inches()
-    # Of a line of text, 10.5 points, in units of the axes' height; an inch has 72 points.
+    # Height of a line of text, 10.5 points, as a share of the axes' height; an inch has 72 points.
     text_height = 10.5 / (share * 72 * float(figure_height_in))
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
     wanted_heights = ax.transLimits.transform(points)[:, 1]
@@ -179,7 +179,7 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
 
 
 def line_properties(style: MethodStyle) -> dict[str, Any]:
-    """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
+    """Return matplotlib's properties of a line in a style; stars, crosses and thin diamonds have larger markers."""
     size = float(matplotlib.rcParams["lines.markersize"])
     if style.marker == "*" or isinstance(style.marker, tuple):  # a tuple is a star
         size = STAR_SIZE

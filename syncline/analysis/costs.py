@@ -97,7 +97,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
 
 
 def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
-    """Draw a collective's times on a network: lines of algorithms, rings where the fastest changes, the marked size."""
+    """Draw a collective's times on a network: a line per algorithm, rings where another is fastest, a marked size."""
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -194,11 +194,7 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
     ax.set_xscale("log")
     ax.set_xlim(lowest, highest)
     decades = np.log10(highest / lowest)
-    label_period = 3  # every third power of ten has a label
-    if decades <= 3.5:
-        label_period = 1
-    elif decades <= 6:
-        label_period = 2
+    label_period = 1 + (decades > 3.5) + (decades > 6)  # every, every second or every third power has a label
     lowest_power, highest_power = np.log10(8 * lowest), np.log10(8 * highest)  # powers of ten of bits per second
     # 1e-9 keeps a power at a limit in spite of rounding.
     powers = np.arange(np.ceil(lowest_power - 1e-9), np.floor(highest_power + 1e-9) + 1)

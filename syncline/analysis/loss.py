@@ -181,7 +181,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
 
 
 def _draw_band(ax: Axes, x: FloatArray, lowest: FloatArray, highest: FloatArray, style: MethodStyle) -> None:
-    """Draw the range over the seeds as a band, cut at the edge of the panel; marks at the top show higher ranges."""
+    """Draw the range over the seeds as a band, cut at the edge of the panel; a mark at the top shows a higher range."""
     bottom, top = ax.get_ylim()
     ax.fill_between(x, np.clip(lowest, bottom, top), np.clip(highest, bottom, top), color=style.color, alpha=0.2,
                     linewidth=0, zorder=2)  # fmt: skip
@@ -227,9 +227,9 @@ def _label_with_divergence(curve: Curve) -> str:
 
 
 def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
-    """Return the limits of a loss axis from the best loss to the worst start, because higher losses have diverged.
+    """Return the limits of a loss axis: the lowest loss of all curves, and the highest loss at the start of one.
 
-    Bands of seeds have room for up to `BAND_ROOM` of that range above the worst start.
+    Higher losses have diverged. Bands of seeds have room for up to `BAND_ROOM` of that range above the upper limit.
     """
     scale = np.log if logarithmic else np.asarray  # the limits are computed on the axis's scale
     starts, lowest_losses, highest_in_bands = [], [], []
@@ -243,7 +243,7 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
             lowest_losses.append(float(lowest.min()))
             if len(curve.loss) > 1:
                 highest_in_bands.append(float(highest.max()))
-    default = float(scale(1.0))  # both limits, without a loss that the axis can show
+    default = float(scale(1.0))  # both limits if the axis can show no loss
     low, high = min(lowest_losses, default=default), max(starts, default=default)
     margin = 0.05 * (high - low)
     if not margin:  # all losses are equal
@@ -275,7 +275,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
         ax.set_xlabel("wall-clock time")
         return 1.0  # a logarithmic axis is in seconds, its labels have their own units
     unit, unit_s = time_unit(last_s)
-    ax.set_xlim(0, last_s / unit_s or 1)  # any length if no time passes
+    ax.set_xlim(0, last_s / unit_s or 1)  # any length will do if no time passes
     ax.set_xlabel(f"wall-clock time ({unit})")
     return unit_s
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -87,13 +88,10 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
 
 
 def family_of(label: str) -> str | None:
-    """Return the name of the family of methods whose prefix a label begins with; None without such a family."""
-    longest_prefix, family_name = "", None  # the longest one, as prefixes of two families may overlap
-    for name, family in METHOD_FAMILIES.items():
-        for prefix in family.prefixes:
-            if label.startswith(prefix) and len(prefix) > len(longest_prefix):
-                longest_prefix, family_name = prefix, name
-    return family_name
+    """Return the name of the family of methods that has a prefix of a label; None without such a family."""
+    family_by_prefix = {prefix: name for name, family in METHOD_FAMILIES.items() for prefix in family.prefixes}
+    prefixes = [prefix for prefix in family_by_prefix if label.startswith(prefix)]
+    return family_by_prefix[max(prefixes, key=len)] if prefixes else None  # of overlapping prefixes the longest
 
 
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
@@ -115,31 +113,15 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     for name, family in METHOD_FAMILIES.items():
         members = [label for label in methods if family_by_label[label] == name]
         taken_places = {family.first.index(label) for label in members if label in family.first}
-        free_place = 0
+        free_places = (place for place in count() if place not in taken_places)
         for label in members:
-            if label in family.first:
-                place = family.first.index(label)
-            else:
-                while free_place in taken_places:
-                    free_place += 1
-                place = free_place
-                free_place += 1
+            place = family.first.index(label) if label in family.first else next(free_places)
             family_styles[label] = _family_style(family, place)
+    # In its first lap the cycle leaves out the colours of the figure's families.
     family_colors = {style.color for style in family_styles.values()}
-    styles: dict[str, MethodStyle] = {}
-    cycle_place = 0  # index of the next style in the cycle
-    for label in methods:
-        if label in family_styles:
-            styles[label] = family_styles[label]
-            continue
-        while True:
-            is_family_color = cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors
-            if not is_family_color and _cycle_style(cycle_place) not in family_styles.values():
-                break
-            cycle_place += 1
-        styles[label] = _cycle_style(cycle_place)
-        cycle_place += 1
-    return styles
+    places = (place for place in count() if place >= len(CYCLE) or CYCLE[place].color not in family_colors)
+    free_styles = (style for style in map(_cycle_style, places) if style not in family_styles.values())
+    return {label: family_styles.get(label) or next(free_styles) for label in methods}
 
 
 def _family_style(family: MethodFamily, place: int) -> MethodStyle:

@@ -178,7 +178,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     """Draw a panel per pipeline schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
 
     Args:
-        panels: the panels from top to bottom; panels of a group follow each other.
+        panels: the panels from top to bottom; those with the same ``group`` are neighbours.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
@@ -234,7 +234,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
         seconds_per_inch: scale of the time axis.
         shows_numbers: whether tasks that are long enough show the numbers of their micro-batches.
     """
-    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # even and odd chunks
+    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # every second chunk is darker
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:
@@ -245,10 +245,10 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
                     edges.append("white" if is_wide else color)  # a white edge would hide a narrow task
             ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
     num_digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
-    number_s = num_digits * DIGIT_WIDTH_IN * seconds_per_inch * 1.3  # on the time axis, with a margin
+    number_width_s = num_digits * DIGIT_WIDTH_IN * seconds_per_inch * 1.3  # with a margin
     for task in panel.tasks:
         number, length_s = str(task.microbatch + 1), task.end_s - task.start_s
-        if shows_numbers and length_s >= number_s:
+        if shows_numbers and length_s >= number_width_s:
             ax.text(task.start_s + length_s / 2, task.stage, number, ha="center", va="center_baseline", fontsize=6,
                     color="white" if task.chunk % 2 else "black")  # fmt: skip
     update_times_s = [task.end_s for task in panel.tasks if task.updates]

@@ -32,12 +32,12 @@ Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 def predicted_against_measured(
     points: Points, errors: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "", measured: str = "step time"
 ) -> Figure:
-    """Draw predicted against measured times with a 10 % band, errors of every kind of point, and a panel per grouping.
+    """Draw predicted against measured times with a 10 % band, errors by kind of point, and errors by other groupings.
 
     Args:
         points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
-        errors: name of the grouping -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
-            group's median. These panels share one axis.
+        errors: name of the grouping -> group -> ``predicted / measured - 1``, the groups in order. A grouping has a
+            panel, in which a bar is a group's median; all these panels share one axis.
         title: title above these panels, which names their points.
         measured: title above the scatter plot, which names the kind of time.
     """

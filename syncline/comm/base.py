@@ -115,12 +115,12 @@ class Communicator:
 
     Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. All
     collectives take ``wire``, the format in which values travel; ``label``, which describes the payload for human
-    readers; and ``details``, which the simulation of times needs and the communicator cannot know.
+    readers; and ``details``, which the communicator cannot know, for the simulation of times.
 
     Attributes:
         ledger: the calls of all collectives so far.
         world_size: M, number of workers in the group.
-        local_workers: the worker of each of the R rows that tensors have in this process.
+        local_workers: number of the worker to which each of the R rows of this process's tensors belongs.
         replicas: number of independent repetitions of the group along the worker axis (1 in processes).
     """
 
@@ -262,7 +262,7 @@ class Communicator:
         return self._all_gather_in_subgroups(x, range(size), label, details)
 
     def _all_gather_in_subgroups(self, x: Tensor, subgroup: range, label: str, details: Details) -> Tensor:
-        """Run and record all-gathers in all subgroups that are shaped like ``subgroup``, ``(R, len(subgroup), *s)``."""
+        """Run and record all-gathers in subgroups as `_record_subgroup_calls`; return ``(R, len(subgroup), *s)``."""
         self._record_subgroup_calls("all_gather", [x], wire=DENSE, subgroup=subgroup, label=label, details=details)
         return self._gather_in_subgroups(x, subgroup) if len(subgroup) > 1 else x.unsqueeze(1)
 
@@ -277,7 +277,10 @@ class Communicator:
     def _record_subgroup_calls(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, subgroup: range, label: str, details: Details
     ) -> None:
-        """Check and record a collective in each subgroup shaped like ``subgroup``; a single worker sends nothing."""
+        """Check and record a collective in worker 0's ``subgroup`` and in the subgroups of equal shape beside it.
+
+        A subgroup of a single worker sends nothing.
+        """
         self._check_arguments(xs, wire, details)
         if len(subgroup) == 1:
             return
@@ -287,9 +290,9 @@ class Communicator:
     def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Append a call to the ledger, with the bytes that each worker sends and the fp32 bytes that it encodes."""
+        """Append a call to the ledger, with the bytes that each worker sends, and the fp32 bytes encoded into them."""
         encoded_bytes = details.encoded_bytes
-        if encoded_bytes is None:  # the method has not encoded the payload itself
+        if encoded_bytes is None:  # the wire format alone encodes the payload
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
         payload_bytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
         self.ledger.append(Call(

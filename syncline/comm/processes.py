@@ -67,7 +67,7 @@ class ProcessGroupCommunicator(Communicator):
     # Tensors travel as bytes, so that every element type passes through every backend.
 
     def _start_exchange(self, blocks: Tensor) -> Callable[[], Tensor]:
-        """Start an all-to-all of ``(R, M, *s)``; return the function that waits for the result ``(R, M, *s)``."""
+        """Start an all-to-all of ``(R, M, *s)`` of M workers; return the function that waits for the same shape."""
         rows, processes = self._rows, self._processes
         sent = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R senders, R receivers, *s)
         received = torch.empty_like(sent)
@@ -127,15 +127,15 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
         """Start to reduce encoded tensors by blocks: each worker reduces a block, and sends it to all workers."""
-        encoded = flatten_rows(wire.encode(x))
+        encoded = flatten_rows(wire.encode(x))  # (R, n)
         elements = encoded.shape[1]
-        block = math.ceil(elements / self.world_size)
-        padded = torch.nn.functional.pad(encoded, (0, block * self.world_size - elements))
-        exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
+        block_size = math.ceil(elements / self.world_size)
+        padded = torch.nn.functional.pad(encoded, (0, block_size * self.world_size - elements))
+        exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block_size)))
 
         def finish() -> Tensor:
-            sent_blocks = wire.decode(exchange(), x.dtype)  # from all workers
-            reduced_blocks = reduce_along(sent_blocks, dim=1, op=op).squeeze(1)
+            received_blocks = wire.decode(exchange(), x.dtype)  # (R, M senders, block_size)
+            reduced_blocks = reduce_along(received_blocks, dim=1, op=op).squeeze(1)
             gather = self._start_gather(wire.encode(reduced_blocks))
             all_blocks = gather().flatten(1)[:, :elements]  # without the padding
             return wire.decode(all_blocks, x.dtype).view(x.shape)

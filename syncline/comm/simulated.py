@@ -48,7 +48,7 @@ class Membership:
     Args:
         workers: M, number of workers.
         absences: the absences of workers; overlapping absences of one worker merge.
-        joined: by step, workers that start anew with that step, besides the workers that return from an absence.
+        joined: by step, workers that start anew in that step, besides the workers that return from an absence.
 
     >>> membership = Membership(3, [Absence(2, 4, 6)])
     >>> membership.present(3), membership.present(5), membership.joining(6)
@@ -80,7 +80,7 @@ class Membership:
         return tuple(worker for worker in range(self.workers) if worker not in self.present(step))
 
     def joining(self, step: int) -> tuple[int, ...]:
-        """Return the workers that begin with a step, after an absence or anew (``joined``); none in step 0."""
+        """Return the workers that begin in a step, after an absence or anew (``joined``); none in step 0."""
         if step == 0:
             return ()
         continuing = set(self.present(step - 1)) - set(self.joined.get(step, ()))

@@ -203,7 +203,7 @@ class SharedMemory(Transport):
         self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not join")
 
     def _share_tensor(self, x: Tensor) -> list[Tensor]:
-        """Return the tensors ``x`` of all processes, which have one size and type, as views of the shared memory.
+        """Return views of the shared memory with the tensors ``x`` of all processes, all of one size and type.
 
         The views are valid until the exchange after the next.
         """
@@ -234,12 +234,10 @@ class SharedMemory(Transport):
         """Replace ``x`` by the sum or the maximum over processes, taken in the order of ranks."""
 
         def read(tensors: list[Tensor]) -> None:
+            combine = torch.maximum if maximum else torch.add
             x.copy_(tensors[0])
             for tensor in tensors[1:]:
-                if maximum:
-                    torch.maximum(x, tensor, out=x)
-                else:
-                    x.add_(tensor)
+                combine(x, tensor, out=x)
 
         return self._exchange_and_wait("all_reduce", x, read)
 

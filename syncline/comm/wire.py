@@ -58,7 +58,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Cast:
-    """Numbers rounded to a narrower floating-point type on the wire; sums are taken in the receiver's own type.
+    """Numbers rounded to a narrower floating-point type on the wire; a receiver adds them in its own type.
 
     ``decode(encode(x))`` rounds to nearest, ties to even: for bfloat16 the relative error is at most 2**-8.
     """

@@ -192,7 +192,7 @@ def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields:
     Raises:
         SpecError: an argument is neither a field of the method nor an option of the optimizer.
     """
-    known_options = options_of(rule.get("target"))  # None: the optimizer takes any
+    known_options = options_of(rule.get("target"))  # None: the optimizer takes any option
     options = {name: value for name, value in fields.items() if name not in spec.model_fields}
     if known_options is not None:
         allowed_names = {*spec.model_fields, "average_states", *known_options} - {"kind"}

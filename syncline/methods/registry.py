@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import PlainValidator, SerializeAsAny
 
 from syncline.errors import SpecError, one_of
-from syncline.fields import kind_of_model, refusal, validate
+from syncline.fields import kind_of_model, refusals, validate
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import PYTHON, Registry, call_reference, import_reference, is_reference
 
@@ -140,10 +140,8 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
 
 def _validate_method(value: Any) -> MethodBase:
     """Return ``method_of`` the value of a field, with errors of the type that pydantic expects."""
-    try:
+    with refusals():
         return method_of(value)
-    except SpecError as error:
-        raise refusal(error.path, error.value, error.expected) from None
 
 
 MethodSpec = Annotated[SerializeAsAny[MethodBase], PlainValidator(_validate_method)]

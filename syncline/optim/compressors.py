@@ -240,7 +240,9 @@ class LpMean(Compressor):
             if key not in unit_columns:
                 unit_columns[key] = (shared_scales * (2 / s)).to(x.dtype)
             unit = unit_columns[key][:, i : i + 1]
-            q = _round_to_units(flatten_rows(x), unit, s)
+            q = (flatten_rows(x) / unit).round_().clamp_(-s, s)
+            if x.device.type != "cpu" or not (unit > 0).all():  # on a GPU this check would wait for the device
+                q = torch.where(unit > 0, q, 0.0)
             units.append(unit)
             integers.append(q)
             words.append(packed.encode((q if words_are_bytes else q.long()) + s))  # from 0 to 2 s
@@ -405,14 +407,6 @@ class OneBit(GatheringCompressor):
         scale = view_as_numbers(messages[..., :SCALE_BYTES], torch.float32).to(like.dtype)
         signs = SIGNS.decode(messages[..., SCALE_BYTES:], count=_entries_per_worker(like), dtype=like.dtype)
         return signs * scale
-
-
-def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
-    """Return ``x (R, n)`` in units of ``unit (R, 1)``, rounded to integers in +-levels; 0 if the unit is 0."""
-    q = (x / unit).round_().clamp_(-levels, levels)
-    if x.device.type == "cpu" and (unit > 0).all():  # on a GPU this check would wait for the device
-        return q
-    return torch.where(unit > 0, q, 0.0)
 
 
 def view_as_numbers(encoded: Tensor, dtype: torch.dtype) -> Tensor:

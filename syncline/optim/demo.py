@@ -153,11 +153,8 @@ def loops_for_sparse(x: Tensor, lengths: tuple[int, ...], matrices: Sequence[Ten
     """
     if len(lengths) != 2 or any(matrix is None for matrix in matrices):
         return None
-    loops = compiled_loops(x)
-    num_blocks = x.numel() // math.prod(lengths)
-    if loops and loop_adds_like_products(min(num_blocks, MOST_TESTED_BLOCKS), lengths):
-        return loops
-    return None
+    loops, num_blocks = compiled_loops(x), x.numel() // math.prod(lengths)
+    return loops if loops and loop_adds_like_products(min(num_blocks, MOST_TESTED_BLOCKS), lengths) else None
 
 
 MOST_TESTED_BLOCKS = 64
@@ -329,9 +326,10 @@ PAIRS = SparsePairs(64, "fp32")
 
 
 def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
-    """Return DeMo's update rule: the averaged components themselves, their sign, or their polar factor (as in Muon).
+    """Return DeMo's update rule, by which parameters move by the averaged components with ``sgd``.
 
-    With ``muon``, matrices move by their polar factor and other parameters by their sign.
+    With ``signum`` they move by the sign of the components. With ``muon`` matrices move by the polar factor of theirs,
+    as in Muon, and other parameters by the sign.
     """
     sign = MomentumRule((), (), Signed())
     if base == "sgd":

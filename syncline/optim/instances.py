@@ -131,7 +131,7 @@ class TorchOptimizers:
         """Return a new torch optimizer for a row of the worker axis, with random numbers that depend on the worker."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
-            # The method gets its seeds later: all trainings use seed 0 here.
+            # Seed 0 in all trainings, because the method gets its seeds later.
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[worker_row])
             return self._rule.make_optimizer(params, lr)
 
@@ -294,21 +294,16 @@ class TorchOptimizers:
             raise SpecError("rule", self._rule.probe.name, expected)
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
-        if viewed is not None and self._are_views(values, viewed):
-            return
+        if viewed is not None:
+            parts = [self._worker_part(viewed, worker_row) for worker_row in range(len(values))]
+            pairs = zip(values, parts, strict=True)
+            if all((value.data_ptr(), value.shape) == (part.data_ptr(), part.shape) for value, part in pairs):
+                return  # the optimizers have changed the views in place
         stacked = values[0] if self._is_elementwise else torch.stack(values)
         if viewed is not None and (viewed.shape, viewed.dtype) == (stacked.shape, stacked.dtype):
             stacked = viewed.copy_(stacked)  # in place, so that other references to the state stay valid
         row.state[name] = stacked
         self._set_state_views(row.param_index, name, stacked)
-
-    def _are_views(self, values: list[Tensor], tensor: Tensor) -> bool:
-        """Return whether each value, one for each optimizer, is a view of its worker's part of a tensor ``(R, *s)``."""
-        for worker_row, value in enumerate(values):
-            part = self._worker_part(tensor, worker_row)
-            if value.data_ptr() != part.data_ptr() or value.shape != part.shape:
-                return False
-        return True
 
     def _save(self, method: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
         """Add the private state of each torch optimizer to the ``state_dict`` of a method."""

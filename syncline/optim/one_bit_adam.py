@@ -85,7 +85,7 @@ class OneBitMean:
         return [self._decode_mean(part, like=x) for part, x in zip(gathered_parts, xs, strict=True)]
 
     def _worker_messages(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
-        """Return each worker's messages ``(R, M, b)`` to the owners of chunks of ``x``, and update its error."""
+        """Return each worker's b-byte messages ``(R, M, b)`` to the owners of chunks of ``x``, and update its error."""
         n, workers = x[0].numel(), comm.world_size
         y = (x + state[WORKER_ERROR]).reshape(-1, n)
         scale = self._scale(y, count=n)

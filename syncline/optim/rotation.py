@@ -136,12 +136,12 @@ class RotatedAdam(UpdateRule):
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
         d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
 
-    Basis Rotation, SOAP, EShampoo and full-rank GaLore are settings of it. The bases U and V are eigenvectors of C,
-    which is ``G G^T`` for U and ``G^T G`` for V; ``source`` defines G. They are renewed every f steps.
+    G is the gradient; hats denote bias correction. Basis Rotation, SOAP, EShampoo and full-rank GaLore are settings of
+    it. The bases U and V are eigenvectors of a matrix C, and are renewed every f steps.
 
     Args:
-        source: ``1st``: G is the momentum. ``2nd``: C is a moving average with decay rate ``covariance_beta``.
-            ``gradient``: G is the gradient of the step. Or, for geometry ``full``, a function that returns C at a step.
+        source: ``1st``: C is ``M M^T`` for U and ``M^T M`` for V. ``gradient``: C is ``G G^T`` and ``G^T G``. ``2nd``:
+            C is a moving average of the latter. Or, for geometry ``full``, a function that returns C at a step.
         geometry: ``bilateral``: both sides. ``unilateral``: only the smaller side of a matrix (the right one of a
             square). ``full``: any tensor as one vector, by a basis of all its d coordinates.
         frequency: f, number of steps between renewals of the bases, which happen at steps f - 1, 2 f - 1, ... (from 0).
@@ -155,7 +155,7 @@ class RotatedAdam(UpdateRule):
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment.
         eps: number added to the root of the second moment.
-        covariance_beta: decay rate of the averages of ``2nd``; by default ``beta2``.
+        covariance_beta: decay rate of the moving averages C of ``2nd``; by default ``beta2``.
         tolerance: a basis U is not renewed while ``||B - diag(B)|| <= tolerance ||B||`` for ``B = U^T C U`` (EShampoo);
             by default it is always renewed.
 
@@ -252,13 +252,12 @@ class RotatedAdam(UpdateRule):
 
     def _directions(self, params: list[RotatedParam], gradients: list[Tensor], t: int) -> list[Tensor | None]:
         """Return the directions of parameters at step ``t``, in the shapes of ``gradients``, and renew bases."""
-        if self.refresh == "before":  # step t makes update t + 1 of the moments
+        if self.refresh == "before":  # step t, counted from 0, makes update number t + 1 of the moments
             self._renew_bases(params, t, num_updates=t + 1)
             return [self._adam_direction(param, t).view_as(g) for param, g in zip(params, gradients, strict=True)]
         directions: list[Tensor | None] = [None] * len(params)
-        if t > 0:  # the first step only computes bases
+        if t > 0:  # step 0 only computes bases, so that step t is Adam's step t - 1
             for index, (param, g) in enumerate(zip(params, gradients, strict=True)):
-                # The first step does not update the moments.
                 directions[index] = self._adam_direction(param, t - 1).view_as(g)
         self._renew_bases(params, t, num_updates=t)
         return directions
@@ -360,9 +359,9 @@ class RotatedAdam(UpdateRule):
             return param.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(param.g, side)
-        # With the source ``1st``, C is the Gram matrix of the momentum after this step's update.
-        includes_gradient = self.refresh == "after" and t > 0
-        if not includes_gradient:
+        # The source is ``1st``, the momentum after this step's update. With ``after``, u has been updated before its
+        # bases, except in step 0, which updates no moments.
+        if self.refresh == "before" or t == 0:
             (beta1,) = param.h["betas"]
             u = u.lerp(param.g, 1 - beta1)
         return gram(u, side)

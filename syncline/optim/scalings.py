@@ -71,7 +71,7 @@ class Scaling(Protocol):
     def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Return the gradients of several parameters, scaled by `scale_gradient`; None if the parameters do not move.
 
-        Only the step decides whether they move, so that all or none of them do.
+        All or none of them move, because only the step decides.
         """
         scaled_or_none = [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         scaled_gs = [scaled_g for scaled_g in scaled_or_none if scaled_g is not None]

@@ -162,7 +162,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
-        """Return the rows, with the states a (parameters after the last average) and u (the sum of steps)."""
+        """Return the rows; new ones get the states a, parameters after the last average, and u, the sum of steps."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if AVERAGED_PARAMS not in row.state:
@@ -242,7 +242,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
-        elif self.sync.interval(t) > 1:  # the sums continue until the next average
+        elif self.sync.interval(t) > 1:  # no average is due: the sums continue; with the interval 1 they start anew
             return
         for row in rows:
             row.state[AVERAGED_PARAMS].copy_(row.x)

@@ -72,14 +72,11 @@ class ScheduleSpec(Spec):
 
     def check(self, steps: int) -> None:
         """Refuse a schedule that is longer than the training; the error names the longer of warmup and cooldown."""
-        if self.warmup_steps + self.cooldown_steps <= steps:
-            return
-        field, value, other_steps = "warmup_steps", self.warmup_steps, self.cooldown_steps
-        if self.cooldown_steps > self.warmup_steps:
-            field, value, other_steps = "cooldown_steps", self.cooldown_steps, self.warmup_steps
-        largest = max(0, steps - other_steps)
-        expected = f"at most {largest}, as warmup and cooldown are within the {steps} steps"
-        raise refusal(f"schedule.{field}", value, expected)
+        if self.warmup_steps + self.cooldown_steps > steps:
+            field = "cooldown_steps" if self.cooldown_steps > self.warmup_steps else "warmup_steps"
+            largest = max(0, steps - min(self.warmup_steps, self.cooldown_steps))
+            expected = f"at most {largest}, as warmup and cooldown are within the {steps} steps"
+            raise refusal(f"schedule.{field}", getattr(self, field), expected)
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """Return torch's learning-rate scheduler; None if the rate is constant."""

@@ -15,7 +15,7 @@ from syncline.costmodel.layouts.layout import CONTEXTS, ContextBy, Layout
 from syncline.costmodel.layouts.memory import ActivationPolicy
 from syncline.costmodel.traffic.sharded import Sharding, WeightMessages
 from syncline.errors import SpecError, one_of
-from syncline.fields import Spec, refusal
+from syncline.fields import Spec, refusal, refusals
 from syncline.specs.cluster.clusters import HardwareField
 
 LAYOUT_EXAMPLE = "tensor=8,pipeline=4, or fields, as in {tensor: 8, pipeline: 4}"
@@ -61,10 +61,8 @@ class LayoutSpec(Spec):
     @model_validator(mode="after")
     def _check_layout(self) -> LayoutSpec:
         """Refuse what the cost model's `Layout` refuses, such as ``copies`` that do not divide their workers."""
-        try:
+        with refusals("layout."):
             self.build()
-        except SpecError as error:
-            raise refusal(error.path.removeprefix("layout."), error.value, error.expected) from None
         return self
 
     def build(self) -> Layout:
@@ -76,11 +74,9 @@ class LayoutSpec(Spec):
         layout = self.build()
         if layout.workers == 1:  # nothing is divided, so that any model will do
             return
-        try:
+        with refusals():
             layout.check(model)
             layout.replicas(workers)
-        except SpecError as error:
-            raise refusal(error.path, error.value, error.expected) from None
 
 
 def layout_fields(text: str, path: str = "") -> dict[str, Any]:

@@ -95,13 +95,6 @@ Overrides = Sequence[str | Override] | Mapping[str, Any]
 """Texts ``field.path=value`` with values in YAML; or a mapping from paths to values."""
 
 
-def _as_overrides(overrides: Overrides) -> list[Override]:
-    """Return the overrides of texts, or of a mapping from paths to values."""
-    if isinstance(overrides, Mapping):
-        return [Override.option(path, path, value) for path, value in overrides.items()]
-    return [override if isinstance(override, Override) else Override.parse(override) for override in overrides]
-
-
 def bundled() -> dict[str, Path]:
     """Return the files of the bundled specs by name; a checkout also has those of the papers' studies."""
     files = list(LIBRARY.glob("*.yaml"))
@@ -153,9 +146,7 @@ def read_fields(source: str | Path | Mapping[str, Any], scale: str | None = None
 
 def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
     """Return the kind that a spec's file names; ``None`` as text if it names none."""
-    fields = _read_file(name_or_path)
-    _apply_overrides(fields, overrides)
-    return str(fields.get("kind"))
+    return str(with_overrides(_read_file(name_or_path), overrides).get("kind"))
 
 
 def _read_file(name_or_path: str | Path) -> dict[str, Any]:
@@ -214,15 +205,13 @@ def _apply_scale(fields: dict[str, Any], scale: str | None) -> None:
 def with_overrides(base_fields: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
     """Return a copy of the fields with the overrides applied in their order."""
     fields: dict[str, Any] = copy_containers(base_fields)
-    _apply_overrides(fields, overrides)
-    return fields
-
-
-def _apply_overrides(fields: dict[str, Any], overrides: Overrides) -> None:
-    """Apply the overrides to the fields in place, in their order."""
-    for override in _as_overrides(overrides):
+    if isinstance(overrides, Mapping):
+        overrides = [Override.option(path, path, value) for path, value in overrides.items()]
+    for text_or_override in overrides:
+        override = Override.parse(text_or_override) if isinstance(text_or_override, str) else text_or_override
         value = copy_containers(override.value)  # because a later override may change parts of it
         _set_field(fields, override.path, value, option=override.origin, written=override.written)
+    return fields
 
 
 def copy_containers(value: Any) -> Any:
@@ -235,7 +224,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
-    """Set one field in place; a preset's or method's name on the path first becomes its fields.
+    """Set one field in place; where the path passes a name, as of a method, the name's fields first replace it.
 
     Args:
         fields: fields of the spec, which change.

@@ -12,7 +12,7 @@ from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.layouts.partition import stage_activation_bytes, stage_flops, stage_parameters
 from syncline.costmodel.layouts.pipelines import LIBRARY, averaging_calls
 from syncline.errors import SpecError
-from syncline.fields import Seconds, Seed, Spec, parsed, refusal
+from syncline.fields import Seconds, Seed, Spec, parsed, refusal, refusals
 from syncline.methods import MethodSpec
 from syncline.methods.parts.asynchronous import remedy_of
 from syncline.registry import PYTHON
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syncline.sim.pipelines.schedules import Schedule
 
 
-def _parse_schedule(value: Any) -> Any:
+def _parse_schedule(value: Any, path: str) -> Any:
     """Return a schedule's name after a check, or a user's function that returns a schedule, with its arguments."""
     from syncline.sim.pipelines.schedules import CalledSchedule, schedule_kind
 
@@ -37,21 +37,16 @@ def _parse_schedule(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         if value.get("kind") != PYTHON:
-            raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
-        try:
-            return CalledSchedule(value, path="")
-        except SpecError as error:
-            raise refusal(error.path, error.value, error.expected) from None
+            raise SpecError("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
+        return CalledSchedule(value, path)
     try:
         schedule_kind(str(value))
     except SpecError as error:
-        raise refusal("", value, error.expected) from None
+        raise SpecError(path, value, error.expected) from None
     return str(value)
 
 
-ScheduleName = Annotated[
-    Any, BeforeValidator(_parse_schedule), PlainSerializer(lambda name: getattr(name, "fields", name))
-]
+ScheduleName = Annotated[Any, parsed(_parse_schedule), PlainSerializer(lambda name: getattr(name, "fields", name))]
 """A name of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
 MOST_TASKS = 1 << 20
@@ -214,10 +209,8 @@ class PipelineSpec(Experiment):
         if self.training is not None and self.flushes > 1:
             raise refusal("flushes", self.flushes, "1 with training, whose repeats update after each flush")
         for name in self.schedules:
-            try:
+            with refusals():
                 self.build_schedule(name)  # refuses stages or micro-batches that the schedule cannot have
-            except SpecError as error:
-                raise refusal(error.path, error.value, error.expected) from None
         check_network_sizes(self.networks, self.stages * self.replicas)
         if not isinstance(self.placement, str):
             for network in self.networks:
@@ -225,7 +218,7 @@ class PipelineSpec(Experiment):
         return self
 
     def positions(self, network: Network) -> list[int]:
-        """Return the position of each rank on a network by the list ``placement``; refuse a list that does not fit."""
+        """Return the position of each rank on a network, as ``placement`` lists it; refuse a list that does not fit."""
         place_names: list[str] | None = None  # by position
         if isinstance(network, Matrix):
             place_names = [network.places[place_index] for place_index in network.ranks]
@@ -327,7 +320,7 @@ class PipelineSpec(Experiment):
         return Durations(with_jitter(forward_s), with_jitter(backward_s), with_jitter(weight_s))
 
     def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:
-        """Return the seconds of forward, backward and weight gradient of each stage over all its chunks, ``(K,)`` each.
+        """Return three lists of seconds for each of K stages, all chunks together: forward, backward, weight gradient.
 
         If the schedule splits the backward pass, the second list is the time of the input's gradient alone; otherwise
         the third list is 0.
@@ -340,7 +333,7 @@ class PipelineSpec(Experiment):
         else:
             assert self.forward is not None and self.backward is not None
             forward_s, backward_s = self._per_stage(self.forward), self._per_stage(self.backward)
-            weight_s = [seconds / 2 for seconds in backward_s]
+            weight_s = [seconds / 2 for seconds in backward_s]  # half of the backward pass by default
             if self.backward_weight is not None:
                 weight_s = self._per_stage(self.backward_weight)
         if not self.build_schedule(name).splits_backward:

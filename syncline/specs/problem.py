@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from syncline.errors import SpecError, one_of
-from syncline.fields import refusal
+from syncline.fields import refusal, refusals
 from syncline.registry import PYTHON, call_reference, is_reference, reference_to, specs_are_data
 
 _SPEC_FIELDS = "_spec_fields"
@@ -56,10 +56,8 @@ def _parse_problem(value: Any) -> Any:
         return _problem_of_call(fields)
     if not isinstance(kind, str):
         raise refusal("kind", kind, one_of([*PROBLEMS, PYTHON], kind))
-    try:
+    with refusals():
         problem_class = PROBLEMS.get(kind, "kind")
-    except SpecError as error:
-        raise refusal("kind", kind, error.expected) from None
     is_class = isinstance(problem_class, type)
     if not (is_class and dataclasses.is_dataclass(problem_class) and hasattr(problem_class, "build")):
         expected = "a dataclass with a name and a method build(rows)"
@@ -70,10 +68,8 @@ def _parse_problem(value: Any) -> Any:
     for field, field_value in fields.items():
         if field not in field_names:
             raise refusal(field, field_value, "no such field here, but " + one_of(["kind", *field_names], field))
-    try:
+    with refusals("problem."):
         return TypeAdapter(problem_class).validate_python(fields)
-    except SpecError as error:
-        raise refusal(error.path.removeprefix("problem."), error.value, error.expected) from None
 
 
 def _problem_of_call(fields: Mapping[str, Any]) -> Any:
@@ -86,10 +82,8 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
         if list(arguments) == ["name"]:  # as `_dump_problem` writes an object of Python
             return UnavailableProblem(str(arguments["name"]))
         raise refusal("target", None, "module:function of a function that returns a problem")
-    try:
+    with refusals():
         problem = call_reference(target, arguments)
-    except SpecError as error:
-        raise refusal(error.path, error.value, error.expected) from error
     if not isinstance(problem, Problem) or isinstance(problem, type):
         raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
     with suppress(AttributeError):  # a class with slots takes no attribute

@@ -34,10 +34,10 @@ class StepTimesSpec(Experiment):
     """A validation of `syncline.costmodel.layouts.transformer_time` on measured step times of GPTs on GPUs.
 
     The single-node points are divided into ``folds`` parts; part number ``fold`` calibrates the constants, which then
-    predict the rest. A hash of a point's configuration decides its part. With ``constants`` there is no calibration,
-    and these predict the rest. ``repeats`` random parts of the same size show how much the result depends on chance.
-    Two inputs are not fitted: all-reduces measured on ``hardware``, for sums larger than in the calibration, and
-    ``node``, for messages between nodes.
+    predict the rest. A hash of a point's configuration decides its part. With ``constants`` there is no calibration:
+    these constants predict the rest. ``repeats`` random parts of the same size show how much the result depends on
+    chance. Two inputs are not fitted: all-reduces measured on ``hardware``, for sums larger than in the calibration,
+    and ``node``, for messages between nodes.
     """
 
     kind: Literal["step-times"]

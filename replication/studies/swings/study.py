@@ -47,14 +47,14 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
     from syncline.problems.random_draws import torch_generator
-    from syncline.runs.training.delayed_gradients import delay_groups, delays_of
-    from syncline.training import rows_of
+    from syncline.runs.training.delayed_gradients import delays_of
+    from syncline.training import parameter_groups, rows_of
 
     torch.set_num_threads(1)
     comm = SimulatedCommunicator(1)
     task = spec.problem.build(rows_of(comm, (seed,)))
     delays = delays_of(task, stages, "per-stage")
-    optimizer = method.build(delay_groups(task, delays), comm)
+    optimizer = method.build(parameter_groups(task, delays), comm)
     optimizer.seeds = (seed,)
     delayed_task = DelayedTask(task, delays)
     schedule = spec.schedule.build(optimizer, spec.at_step + spec.window)

@@ -26,7 +26,7 @@ class RuleBase(Spec):
     """Number of states of each parameter; a state has the shape of the parameter."""
 
     elementwise: ClassVar[ElementwiseWork] = ADAM
-    """Elementwise operations of the update on the GPU, without the step itself, by their bytes per number."""
+    """Elementwise operations on the GPU that compute the direction of a step, by their bytes per number."""
 
     kind: str
 
@@ -189,10 +189,8 @@ class AdEMAMixRule(RuleBase):
     alpha_warmup_steps: Annotated[int, Field(ge=0, le=MANY)] = 0
     beta3_warmup_steps: Annotated[int, Field(ge=0, le=MANY)] = 0
 
-    @property
-    def num_momenta(self) -> int:
-        """Return 2, the number of momenta: a fast one and a slow one."""
-        return 2
+    num_momenta: ClassVar[int] = 2
+    """Number of momenta: a fast one and a slow one."""
 
 
 class MultiMomentumRule(MomentaFields, defer_build=False):

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, field_serializer, field_validator, model_valida
 from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError, one_of
-from syncline.fields import Spec, refusal
+from syncline.fields import Spec, refusal, refusals
 from syncline.methods.parts.method_spec import MethodBase, elements
 from syncline.registry import import_reference, is_reference, reference_to
 
@@ -68,10 +68,8 @@ class TorchRuleSpec(Spec):
     def _check_optimizer(self) -> Self:
         """Raise an error unless the optimizer can be made with its options and can step two small tensors."""
         _check_options(self._make, self._options)
-        try:
+        with refusals("rule."):
             self.built.hyperparameters()  # makes the optimizer and steps it
-        except SpecError as error:
-            raise refusal(error.path.removeprefix("rule."), error.value, error.expected) from None
         return self
 
     @property

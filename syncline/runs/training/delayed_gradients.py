@@ -51,7 +51,7 @@ from syncline.specs import Training
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.pipeline import FREE
 from syncline.specs.stages import gpt_shape
-from syncline.training import History, Recorder, StepLog
+from syncline.training import History, Recorder, StepLog, parameter_groups
 
 
 @dataclass(frozen=True)
@@ -123,22 +123,6 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     return {name: delay_of_stage[stage] for name, stage in parameter_stages(names, stages).items()}
 
 
-def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return torch's parameter groups: neighbouring parameters with the same delay, matrices and others apart.
-
-    The delay of a group is the largest of its coordinates.
-    """
-    groups: list[dict[str, Any]] = []
-    for name, param in task.params.items():
-        is_matrix, delay = name in task.matrices, delays[name]
-        if isinstance(delay, Tensor):
-            delay = int(delay.max())
-        if not groups or (groups[-1]["matrix"], groups[-1]["delay"]) != (is_matrix, delay):
-            groups.append({"params": [], "matrix": is_matrix, "delay": delay})
-        groups[-1]["params"].append((name, param))
-    return groups
-
-
 def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> tuple[DelayedTask, Method, Any]:
     """Return a task with late gradients, its optimizer, and torch's scheduler of the learning rates.
 
@@ -146,7 +130,7 @@ def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> 
         SpecError: there are more stages than the model has blocks or coordinates.
     """
     delays = delays_of(task, training.stages, training.delay)
-    optimizer = training.method.build(delay_groups(task, delays), comm)
+    optimizer = training.method.build(parameter_groups(task, delays), comm)
     names = [name for group in optimizer.param_groups for name in group["param_names"]]
     remedy_kind = None if training.remedy is None else training.remedy.kind
 

@@ -142,11 +142,7 @@ class GraphDescription(NetworkDescription):
 
     @override
     def network(self) -> Graph:
-        forwards: tuple[str, ...] = ()
-        if self.forwards is True:
-            forwards = self.hosts
-        elif self.forwards:
-            forwards = self.forwards
+        forwards = self.hosts if self.forwards is True else self.forwards or ()
         return Graph(self.hosts, self.edges, self.routes, forwards, self.name)
 
     @override

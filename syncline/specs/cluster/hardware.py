@@ -180,7 +180,7 @@ PricesSpec = create_model(
 
 
 def parse_prices(value: Any) -> Prices:
-    """Return the price list of a published list's name, a YAML file, its fields, or a ``Prices``."""
+    """Return the price list that a user gives by a published list's name, a YAML file, fields, or a ``Prices``."""
     if isinstance(value, Prices):
         return value
     if is_file(value):

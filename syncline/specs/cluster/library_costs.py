@@ -12,7 +12,7 @@ from syncline.costmodel.network.software_costs import GLOO, GlooCosts, HivemindC
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, Seconds, parsed, refusal
-from syncline.specs.cluster.reading import Bandwidth, Bytes, Description, Number, count_validator
+from syncline.specs.cluster.reading import Bandwidth, Bytes, Description, Number, count_validator, whole_number
 from syncline.units import parse_seconds
 
 
@@ -27,7 +27,7 @@ class CostsDescription(Description):
 
     @classmethod
     def parse(cls, value: Any, path: str = "") -> Any:
-        """Return the costs that a user describes, None for none; costs are returned as they are."""
+        """Return the costs that a user describes, None for none; a value that is costs already stays as it is."""
         if value is None or isinstance(value, cls.makes):
             return value
         if isinstance(value, bool):
@@ -35,13 +35,9 @@ class CostsDescription(Description):
         if not isinstance(value, Mapping):
             raise SpecError(path, value, cls.needs)
         description = cls.read(value, path)
-        set_values: dict[str, Any] = {}  # by attribute of the costs
-        for field, attribute in cls.attributes.items():
-            field_value = getattr(description, field)
-            if field_value is not None:
-                set_values[attribute] = field_value
+        values = {attribute: getattr(description, field) for field, attribute in cls.attributes.items()}
         try:
-            return cls.makes(**set_values)
+            return cls.makes(**{attribute: value for attribute, value in values.items() if value is not None})
         except SpecError as error:  # it names an attribute, but users know the field
             _, _, wrong_attribute = error.path.rpartition(".")
             field_names = {attribute: field for field, attribute in cls.attributes.items()}
@@ -156,20 +152,12 @@ def _mapping_of_times(value: Any, path: str, example: str) -> Mapping[Any, Any]:
     return value or {}
 
 
-def _parse_worker_count(key: Any, path: str) -> int:
-    """Return a number of workers from a key, which may be text, because JSON has text keys only."""
-    if isinstance(key, str) and key.isdecimal():
-        key = int(key)
-    if isinstance(key, bool) or not isinstance(key, int) or key < 1:
-        raise SpecError(path, key, "a number of workers, at least 1")
-    return key
-
-
 def _times_by_workers(times: Mapping[Any, Any], path: str) -> tuple[tuple[int, float], ...]:
     """Return pairs of a number of workers and seconds."""
     pairs = []
-    for workers, time in times.items():
-        pairs.append((_parse_worker_count(workers, f"{path}.{workers}"), parse_seconds(time, f"{path}.{workers}")))
+    for key, time in times.items():
+        workers = int(key) if isinstance(key, str) and key.isdecimal() else key  # JSON has text keys only
+        pairs.append((whole_number(workers, f"{path}.{key}"), parse_seconds(time, f"{path}.{key}")))
     return tuple(pairs)
 
 

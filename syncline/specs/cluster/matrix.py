@@ -181,11 +181,8 @@ class MatrixDescription(NetworkDescription):
                 if (source, target) not in lines:
                     raise SpecError(f"network.lines.{source}.{target}", None, "a line, in either direction")
         rows = tuple(tuple(lines[source, target] for target in names) for source in names)
-        library_costs: dict[str, Any] = {}  # equal on all lines
-        if self.gloo:
-            library_costs["gloo"] = self.gloo
-        if self.nccl:
-            library_costs["nccl"] = self.nccl
+        costs_by_library: dict[str, Any] = {"gloo": self.gloo, "nccl": self.nccl}  # equal on all lines
+        library_costs = {library: costs for library, costs in costs_by_library.items() if costs}
         if library_costs:
             rows = with_links(rows, lambda line: replace(line, **library_costs))
         return Matrix(

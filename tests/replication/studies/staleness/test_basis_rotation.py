@@ -16,9 +16,10 @@ from syncline.costmodel.compute.update_work import rotation_work, stage_renewal_
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
 from syncline.runs.run import run_study
-from syncline.runs.training.delayed_gradients import delay_groups, delays_of
+from syncline.runs.training.delayed_gradients import delays_of
 from syncline.runs.training.stage_updates import added_update_s, async_update_times
 from syncline.specs import load_spec, validate
+from syncline.training import parameter_groups
 
 TINY = ["steps=2", "eval_every=1", "schedule={}", "seeds=[0]", "problem.width=4", "problem.heads=1",
         "problem.context=4", "problem.batch_size=1", "problem.validation_windows=1"]  # fmt: skip
@@ -142,7 +143,7 @@ def test_the_added_time_is_in_the_update_of_both_pipelines():
 def test_each_stage_renews_as_often_as_its_delay_says(allocation):
     problem = TextGPT(layers=4, width=4, heads=1, context=4, batch_size=1, tied=False, validation_windows=1)
     task = problem.build(Rows.whole_group(1, (0,)))
-    groups = delay_groups(task, delays_of(task, 4, "per-stage"))
+    groups = parameter_groups(task, delays_of(task, 4, "per-stage"))
     optimizer = rotation(allocation=allocation).method.build(groups, SimulatedCommunicator(1))
     intervals = stage_renewal_intervals([3, 2, 1, 0], 10, reversed_order=allocation == "reversed")
     expected = dict(zip([3, 2, 1, 0], intervals, strict=True))
