@@ -145,8 +145,12 @@ def _signature(spec: type[MethodBase]) -> Signature:
     parameters = []
     for name in (*own_names, "lr", *shared_names):
         field = spec_fields[name]
+        annotation = _plain_type(field.annotation)
+        has_converter = any(isinstance(validator, BeforeValidator) for validator in field.metadata)
+        if has_converter and annotation is not Any:  # the validator converts other values
+            annotation |= Any
         passed = Parameter.KEYWORD_ONLY if name in SHARED_FIELDS else Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(Parameter(name, passed, default=_default(field), annotation=_accepted_type(field)))
+        parameters.append(Parameter(name, passed, default=_default(field), annotation=annotation))
     if "rule" in spec_fields:  # a torch optimizer as rule has options
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
@@ -159,13 +163,6 @@ def _default(field: FieldInfo) -> Any:
     default = field.get_default(call_default_factory=True)
     kind = getattr(default, "kind", None)
     return kind if isinstance(kind, str) else default
-
-
-def _accepted_type(field: FieldInfo) -> Any:
-    """Return the type of the values that a field accepts, with ``Any`` if a validator converts other values."""
-    annotation = _plain_type(field.annotation)
-    has_converter = any(isinstance(validator, BeforeValidator) for validator in field.metadata)
-    return annotation | Any if has_converter and annotation is not Any else annotation
 
 
 def _plain_type(annotation: Any) -> Any:

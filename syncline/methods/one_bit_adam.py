@@ -196,15 +196,18 @@ class ZeroOneAdamSpec(OneBitBase):
         if self.variant == "code":
             return self._exchanges_of_code(model, workers)
         gradients, signs = [], []
-        for phase, begin, end in self._refresh_phases():
-            # The first refresh of a phase is in its first step; later ones follow every 2^phase steps.
-            steps = {"start": begin, "stop": end}
+        phase, begin = 0, 0
+        while begin < self.freeze_step:  # in phase i, kappa refreshes follow each other every 2^i steps
+            end = begin + self.kappa * 2**phase
+            # The first refresh of a phase is in its first step.
+            steps = {"start": begin, "stop": min(end, self.freeze_step)}
             gradients.append(self._gradient_exchange(model, 2**phase, offset=begin + 1, **steps))
             if self.variant == "merged":
                 # The steps between refreshes: the odd multiples of 1, 2, 4, ..., counted from the first refresh.
                 for k in range(phase):
                     offset = begin + 1 + 2**k
                     signs += self._sign_exchanges(model, workers, 2 ** (k + 1), offset=offset, **steps)
+            phase, begin = phase + 1, end
         if self.variant == "paper":
             signs = self._sign_exchanges(model, workers, stop=self.freeze_step)
         for period, begin, stop in self._average_phases():
@@ -226,14 +229,6 @@ class ZeroOneAdamSpec(OneBitBase):
         for period, begin, stop in self._average_phases():
             all_exchanges += self._sign_exchanges(model, workers, period, start=begin, stop=stop)
         return all_exchanges
-
-    def _refresh_phases(self) -> Iterable[tuple[int, int, int]]:
-        """Yield (i, first step, end) of each phase i, in which the second moment is updated every 2^i steps."""
-        phase, begin = 0, 0
-        while begin < self.freeze_step:
-            end = begin + self.kappa * 2**phase  # after kappa updates
-            yield phase, begin, min(end, self.freeze_step)
-            phase, begin = phase + 1, end
 
     def _average_phases(self) -> Iterable[tuple[int, int, int | None]]:
         """Yield (steps between averages, first step, end) of each phase after ``freeze_step``; the last has no end."""

@@ -184,7 +184,12 @@ class ZeroOneAdamMethod(OneBitMethod):
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the local directions; update momenta, the sums u and s and, if they are due, the second moments."""
         if self.sync.updates_second_moment(t):
-            self._update_second_moments(rows)
+            gradients = [row.g for row in rows]
+            if self.sync.variant == "paper" and rows:  # other variants have averaged them before
+                gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
+            for row, g in zip(rows, gradients, strict=True):
+                beta2 = row.group["beta2"]
+                row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
         for group in self.param_groups:
             decay, rate = self._decay_and_rate(group, t)
             rate_sums = dict(group.get(RATE_SUMS, {}))
@@ -193,15 +198,6 @@ class ZeroOneAdamMethod(OneBitMethod):
                     rate_sums[row.param_index] = decay * rate_sums.get(row.param_index, 0.0) + rate
             group[RATE_SUMS] = rate_sums
         return [self._local_direction(row, t) for row in rows]
-
-    def _update_second_moments(self, rows: list[ParamRow]) -> None:
-        """Update the second moments with the squared mean gradients."""
-        gradients = [row.g for row in rows]
-        if self.sync.variant == "paper" and rows:  # other variants have averaged them before
-            gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
-        for row, g in zip(rows, gradients, strict=True):
-            beta2 = row.group["beta2"]
-            row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
     def _decay_and_rate(self, group: dict[str, Any], t: int) -> tuple[float, float]:
         """Return the factor by which weight decay shrinks u, s and a, and the rate at which the momentum moves x."""

@@ -109,10 +109,8 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
                 schedule_report = report(placed.timeline, spec.build_schedule(schedule), spec.stages)
                 row = schedule_row(spec, schedule, network=network.name, report=schedule_report)
                 row |= {"placement": placed.placement, "ranks": placed.ranks}
-                row["placements"] = [
-                    {"placement": placement, "makespan_s": makespan_s}
-                    for placement, makespan_s in placed.candidates.items()
-                ]
+                candidates = placed.candidates.items()
+                row["placements"] = [{"placement": name, "makespan_s": seconds} for name, seconds in candidates]
                 rows.append(row | bounds_columns(spec, schedule, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
@@ -177,12 +175,9 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
         return None
     if update_s and schedule == "async-1f1b":  # its updates take place within the schedule
         return None
-    if schedule == "zb-h1":
-        weight_gradients_fill_bubble = (
-            spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
-        )
-        if not weight_gradients_fill_bubble:  # its form assumes that they do, see `pipeline_s`
-            return None
+    has_filled_bubble = spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
+    if schedule == "zb-h1" and not has_filled_bubble:  # the form assumes a bubble full of weight gradients
+        return None
     if schedule == "gpipe" and isinstance(network, Link) and network.duplex == "full":
         nbytes = spec.pipeline(schedule).activation_bytes
         flush_s = gpipe_s(
@@ -250,8 +245,8 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
     """Return the end of a schedule's figure in seconds; infinite if all tasks can be drawn.
 
-    The figure has ``2 K^2`` tasks of K stages, those of K micro-batches, but at least `LEAST_TASKS_DRAWN` and at most
-    `MOST_TASKS_DRAWN`.
+    For K stages the figure has the ``2 K^2`` tasks of K micro-batches, but at least `LEAST_TASKS_DRAWN` and at most
+    `MOST_TASKS_DRAWN` tasks.
     """
     num_tasks = min(max(LEAST_TASKS_DRAWN, 2 * stages**2), MOST_TASKS_DRAWN)
     ends_s = timeline.end_s[timeline.computes]

@@ -303,20 +303,6 @@ CompressorSpec = Annotated[
 ]
 
 
-def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
-    """Return the formula of the bytes per step for pairs of a compressor and a period, in steps.
-
-    Each pair stands for one tensor per parameter, such as its gradient or its momentum.
-    """
-    counts = Counter((compressor.formula, period) for compressor, period in terms)
-    texts = []
-    for (formula, period), count in counts.items():
-        factor = f"{count} " if count > 1 else ""
-        divisor = f" / {period}" if period > 1 else ""
-        texts.append(f"{factor}Σ {formula}{divisor}")
-    return " + ".join(texts)
-
-
 class CompressibleBase(MethodBase):
     """The base of methods that can send through a ``compressor``.
 
@@ -360,7 +346,12 @@ class CompressibleBase(MethodBase):
         """Return the formula of the bytes per step; with a compressor, it sums over tensors of n numbers each."""
         if not self.compressor:
             return super().traffic_formula(workers)
-        return compressed_formula((self.compressor, period) for period in self._sent_periods())
+        texts = []
+        for period, count in Counter(self._sent_periods()).items():  # of tensors that are sent with this period
+            factor = f"{count} " if count > 1 else ""
+            divisor = f" / {period}" if period > 1 else ""
+            texts.append(f"{factor}Σ {self.compressor.formula}{divisor}")
+        return " + ".join(texts)
 
     @override
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:

@@ -67,7 +67,12 @@ class TorchRuleSpec(Spec):
     @model_validator(mode="after")
     def _check_optimizer(self) -> Self:
         """Raise an error unless the optimizer can be made with its options and can step two small tensors."""
-        _check_options(self._make, self._options)
+        names = options_of(self._make)
+        for name, value in self._options.items():
+            if name == "lr":
+                raise refusal("lr", value, "none: the learning rate is the method's")
+            if names is not None and name not in names:
+                raise refusal(name, value, "no such option, but " + one_of([*names, "average_states"], name))
         with refusals("rule."):
             self.built.hyperparameters()  # makes the optimizer and steps it
         return self
@@ -189,13 +194,3 @@ def options_of(target: Any) -> list[str] | None:
         return None
     named_kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [option.name for option in options if option.kind in named_kinds and option.name != "lr"]
-
-
-def _check_options(make: Any, options: dict[str, Any]) -> None:
-    """Raise an error for ``lr`` among the options, or for an option that the optimizer does not have."""
-    names = options_of(make)
-    for name, value in options.items():
-        if name == "lr":
-            raise refusal("lr", value, "none: the learning rate is the method's")
-        if names is not None and name not in names:
-            raise refusal(name, value, "no such option, but " + one_of([*names, "average_states"], name))

@@ -267,12 +267,10 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
     try:
         with pq.ParquetFile(path) as file:
             table = file.read(columns=None if only is None else [*only])
-    except OSError as error:
-        raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or error_text(error)})") from None
-    except (pa.ArrowException, ValueError) as error:
-        raise SpecError("folder", str(path), f"a file of Parquet ({error_text(error)})") from None
-    checked_names = columns if only is None else only
-    for name in checked_names:
+    except (OSError, pa.ArrowException, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error_text(error)
+        raise SpecError("folder", str(path), f"a file of Parquet ({reason})") from None
+    for name in columns if only is None else only:
         column_type = columns.get(name)
         if table.column_names.count(name) != 1:  # Parquet allows several columns of one name
             raise SpecError(f"folder.{path}", table.column_names, f"a table with one column {name!r}")

@@ -207,13 +207,9 @@ def merge(folder: Path) -> None:
     Rows are in the order of a complete run's folder: by method, then seed, then step.
     """
 
-    def number_of_method(path: Path) -> int:
-        number, _, _ = path.name.partition("-")
-        return int(number)
-
     for kind in ("metrics", "ledger"):
         tables: list[pa.Table] = []
-        for path in sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=number_of_method):
+        for path in sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0])):
             table = read(path)
             if table is None:
                 continue

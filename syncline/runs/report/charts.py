@@ -88,7 +88,7 @@ def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
         if timed_curves:
             subtitle = "" if description == name else description
             time_panels.append({"x": f"on {name}", "title": f"Time on {name}", "told": subtitle, "kind": "seconds"})
-            has_log_time = has_log_time or spans_differ(timed_curves, [name])
+            has_log_time |= spans_differ(timed_curves, [name])
     return panels + [panel | {"log": has_log_time} for panel in time_panels]
 
 
@@ -416,7 +416,7 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
     steps_of_two_rounds = 2 * longest_period + 1
     num_shown = min(num_steps, max(LEAST_STEPS, min(steps_of_two_rounds, MOST_STEPS)))
     shown_rows = table.filter(pc.less(table["step"], num_shown))
-    texts: list[str] = []
+    text_indices: dict[str, int] = {}
     lanes = []
     for method in methods:
         sizes_by_step: dict[int, dict[str, list[float]]] = {}  # payload bytes by the name of a collective
@@ -426,19 +426,10 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
         color_index = methods_of_page.index(method)
         lane: dict[str, Any] = {"name": method, "style": color_index, "steps": [], "bytes": [], "words": []}
         for step, sizes_by_name in sizes_by_step.items():
-            text = _collectives_text(sizes_by_name)
-            if text not in texts:
-                texts.append(text)
+            calls = [f"{name}, {len(sizes)} times" if len(sizes) > 1 else name for name, sizes in sizes_by_name.items()]
+            text = first_of(calls, MOST_NAMED_CALLS, "; ")
             lane["steps"].append(step)
             lane["bytes"].append(round(sum(sum(sizes) for sizes in sizes_by_name.values())))
-            lane["words"].append(texts.index(text))
+            lane["words"].append(text_indices.setdefault(text, len(text_indices)))
         lanes.append(lane)
-    return {"kind": "placement", "steps": num_shown, "all": num_steps, "lanes": lanes, "words": texts}
-
-
-def _collectives_text(sizes_by_name: Mapping[str, Sequence[float]]) -> str:
-    """Return the collectives of a step as text, with the number of each."""
-    texts = []
-    for name, sizes in sizes_by_name.items():
-        texts.append(f"{name}, {len(sizes)} times" if len(sizes) > 1 else name)
-    return first_of(texts, MOST_NAMED_CALLS, "; ")
+    return {"kind": "placement", "steps": num_shown, "all": num_steps, "lanes": lanes, "words": list(text_indices)}

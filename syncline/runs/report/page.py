@@ -71,7 +71,8 @@ def legible(color: str, ground: str) -> str:
     if is_dark_ground:
         lightness, step_of_lightness = 1 - lightness, 0.01
     while True:
-        candidate = _hex(colorsys.hls_to_rgb(hue, lightness, saturation))
+        channels = [min(max(channel, 0.0), 1.0) for channel in colorsys.hls_to_rgb(hue, lightness, saturation)]
+        candidate = "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
         if contrast(candidate, ground) >= MIN_CONTRAST:
             return candidate
         lightness += step_of_lightness
@@ -123,11 +124,6 @@ def _red_green_blue(color: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _hex(red_green_blue: Iterable[float]) -> str:
-    """Return red, green and blue, clipped to 0 to 1, as a colour such as ``#0072b2``."""
-    return "#" + "".join(f"{round(255 * min(max(value, 0.0), 1.0)):02x}" for value in red_green_blue)
-
-
 def _luminance(color: str) -> float:
     """Return the relative luminance of a colour in sRGB, as WCAG 2.2 defines it."""
 
@@ -169,9 +165,26 @@ class ReportPage:
 
 
 def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
-    """Return one HTML page of several results, and write it to the file ``out`` unless that is None."""
+    """Return one HTML page of several results, and write it to the file ``out`` unless that is None.
+
+    Raises:
+        SpecError: ``out`` exists and is no page of results, or it cannot be written.
+    """
     html = report_page(results, title)
-    return ReportPage(html, None if out is None else write_report(html, Path(out)))
+    if out is None:
+        return ReportPage(html, None)
+    path = Path(out)
+    try:
+        if path.is_file() and path.stat().st_size:
+            with path.open(encoding="utf-8", errors="replace") as existing:
+                beginning = existing.read(2000)  # a report names its generator in its first lines
+            if f'content="{GENERATOR}' not in beginning:
+                raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
+        with atomic_path(path) as working:
+            working.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
+    return ReportPage(html, path)
 
 
 def report_page(results: Sequence[Reported], title: str = "") -> str:
@@ -210,25 +223,6 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     )  # fmt: skip
 
 
-def write_report(html: str, path: Path) -> Path:
-    """Write a page to a file; a page that exists there is replaced.
-
-    Raises:
-        SpecError: another file exists there, or the path cannot be written.
-    """
-    try:
-        if path.is_file() and path.stat().st_size:
-            with path.open(encoding="utf-8", errors="replace") as existing:
-                beginning = existing.read(2000)  # a report names its generator in its first lines
-            if f'content="{GENERATOR}' not in beginning:
-                raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
-        with atomic_path(path) as working:
-            working.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-    return path
-
-
 def in_a_script(value: Any) -> Markup:
     """Return a value as JSON for an HTML script element; no text in it can end the element or begin a comment.
 
@@ -255,11 +249,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
         charts: charts of the page by their ids.
     """
     is_pipeline = any("makespan_s" in row for row in result.rows)
-    noun_of_rows = "method"
-    if is_pipeline:
-        noun_of_rows = "schedule"
-    elif result.command == "replicate":
-        noun_of_rows = "comparison"
+    noun_of_rows = "schedule" if is_pipeline else "comparison" if result.command == "replicate" else "method"
     section: dict[str, Any] = {
         "id": f"r{number}", "title": result.title, "named": noun_of_rows, "words": summary_of_result(result),
         "tables": [drawn_table(table) for table in result.tables],
@@ -319,11 +309,8 @@ def drawn_table(table: Group) -> dict[str, Any]:
     content: dict[str, Any] = {"title": table.title, "headings": [], "rows": [], "left": (), "notes": []}
     for part in table.renderables:
         if isinstance(part, Sheet):
-            content |= {
-                "headings": list(part.headings),
-                "rows": [list(row) for row in part.cells],
-                "left": tuple(part.text_columns),
-            }
+            rows = [list(row) for row in part.cells]
+            content |= {"headings": list(part.headings), "rows": rows, "left": tuple(part.text_columns)}
         elif isinstance(part, Constrain) and isinstance(part.renderable, Text):
             # A page has no options, so that notes about them are left out.
             about_options = ("More: --columns", "All fields: syncline")

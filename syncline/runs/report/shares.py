@@ -101,7 +101,7 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _range(row: Mapping[str, Any], column: str) -> ValueRange | None:
-    """Return the range of a row, over the seeds or between its bounds; None if it lacks one of the three numbers."""
+    """Return the range of a row's column, over the seeds or between bounds; None without one of its three numbers."""
     unit = "_s" if column.endswith("_s") else ""  # the bounds of step_time_s are step_time_low_s and step_time_high_s
     stem = column.removesuffix(unit)
     has_range_of_seeds = f"{stem}_min{unit}" in row

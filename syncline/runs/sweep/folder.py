@@ -138,7 +138,7 @@ class SweepFolder:
         except OSError as error:
             self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-        self._errors: dict[str, str] = {}  # errors of runs without a folder
+        self.errors: dict[str, str] = {}  # errors, by name, of runs that failed without a folder
         self._results: dict[str, dict[str, Any]] = {}  # row and error in each run's folder
 
     def __enter__(self) -> SweepFolder:
@@ -163,12 +163,7 @@ class SweepFolder:
 
     def previous_record(self) -> dict[str, Any]:
         """Return the content of the ``sweep.json`` that the previous sweep in this folder wrote; empty without one."""
-        record = object_or_none(self.path / SWEEP_FILE)
-        return {} if record is None else record
-
-    def store_errors(self, errors: Mapping[str, str]) -> None:
-        """Store the errors, by name, of runs that failed without a folder."""
-        self._errors |= errors
+        return object_or_none(self.path / SWEEP_FILE) or {}
 
     def unfinished(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
         """Return the requested runs that are not finished, each once."""
@@ -183,8 +178,8 @@ class SweepFolder:
     def row(self, run: SweptRun) -> dict[str, Any] | None:
         """Return the table row of a run, or None if the run has no result yet."""
         result = self._stored_result(run.name)
-        if result is None and run.name in self._errors:
-            result = {"row": run.row_without_result(), "error": self._errors[run.name]}
+        if result is None and run.name in self.errors:
+            result = {"row": run.row_without_result(), "error": self.errors[run.name]}
         return None if result is None else _row(run.request(), result)
 
     def _stored_result(self, name: str) -> dict[str, Any] | None:
@@ -293,10 +288,7 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns = {}
-    names: list[str] = []
-    for row in rows:
-        names += row.keys()
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         types = {type(value) for value in values if value is not None}
         if len(types) > 1:

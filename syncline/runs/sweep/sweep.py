@@ -144,7 +144,7 @@ class _Sweep:
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first_configurations = next(batches)
         self.first_runs = self._runs_of(first_configurations)
-        self._expected_runs = 0  # 0 if a search proposes nothing that can be trained
+        self._expected_runs = 0  # of a search that proposes nothing that can be trained
         if first_configurations:
             runs_per_configuration = len(self.first_runs) // len(first_configurations)
             self._expected_runs = num_configurations * runs_per_configuration
@@ -214,7 +214,10 @@ class _Sweep:
         return False
 
     def _run_jobs(self, jobs: list[Job], num_finished: int, folder: SweepFolder) -> bool:
-        """Run jobs, and return whether they were stopped; ``num_finished`` runs of the sweep were finished before."""
+        """Run jobs, which are tuples of runs with one training, and return whether they were stopped.
+
+        ``num_finished`` runs of the sweep were finished before.
+        """
         planned_steps, num_runs = [job[0].spec.steps for job in jobs], sum(len(job) for job in jobs)
         completed_jobs: set[int] = set()
 
@@ -233,7 +236,7 @@ class _Sweep:
                 results = run_jobs(jobs, folder.runs, processes=self._jobs, progress=progress)
             for index, errors in results:
                 completed_jobs.add(index)
-                folder.store_errors(errors)
+                folder.errors |= errors
                 for run in jobs[index]:
                     row = folder.row(run)
                     if row is not None:

@@ -95,7 +95,7 @@ class LocalWorker:
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
-        """Build the worker's optimizer; the worker has not begun."""
+        """Build the worker's optimizer, before its first step."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.task, self.lr_factors = spec, asynchronous, task, lr_factors
@@ -125,10 +125,10 @@ class LocalWorker:
 
     @torch.no_grad()
     def update(self) -> list[Tensor]:
-        """Return the worker's update: the model before its local steps minus the model after them, or the gradients.
+        """Return the worker's update: the model before its local steps minus the model after them.
 
-        If the method's ``reference`` is ``server``, return the model after the local steps, which the server subtracts
-        from its current model.
+        In a method without local steps the update is the gradients. If the method's ``reference`` is ``server``, it is
+        the model after the local steps, which the server subtracts from its current model.
         """
         if self.optimizer is None:
             return gradients_of(self.params)
@@ -351,19 +351,18 @@ class GlobalServer:
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
-        """Begin with equal models on all servers; nothing is in transfer."""
+        """Begin with equal models on all servers, and no transfer."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
-        self.merged_models = [[x.clone() for x in model] for model in models]  # y of each local server, see the class
-        # For each local server, d and z that are in transfer between it and the global server.
+        # For each local server y, and d and z on their way to and from the global server, as the class names them.
+        self.merged_models = [[x.clone() for x in model] for model in models]
         self.sent_updates: list[list[Tensor]] = [[] for _ in models]
         self.sent_global_models: list[list[Tensor]] = [[] for _ in models]
 
     def send_update(self, server: int) -> None:
         """Store the update that a local server sends, because its model changes during the transfer."""
-        self.sent_updates[server] = [
-            y - x for y, x in zip(self.merged_models[server], self.models[server], strict=True)
-        ]
+        pairs = zip(self.merged_models[server], self.models[server], strict=True)
+        self.sent_updates[server] = [y - x for y, x in pairs]
 
     def apply_update(self, server: int) -> None:
         """Apply the arrived update of a local server to the global model."""

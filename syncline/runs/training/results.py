@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,7 +61,10 @@ def failure_record(failed: FailureCosts) -> dict[str, Any]:
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
-    """Return the median, lowest and highest final loss over the seeds; infinite if most diverged or no loss exists."""
+    """Return the median, lowest and highest final loss over the seeds, infinite without a loss.
+
+    The median is also infinite if half of the seeds diverged.
+    """
     losses = trained.history.last_evaluation().get("loss")
     if losses is None:
         return math.inf, math.inf, math.inf
@@ -150,7 +153,8 @@ def write_curves(
     for name, network in networks.items():
         labels[name] = network if isinstance(network, str) else network.describe()
     metadata = {"loss_label": loss_label(spec), "networks": labels, "target_loss": target}
-    every = _steps_between_rows(trained, len(networks))
+    steps_of_all_seeds = sum(training.history.steps * len(training.history.seeds) for training in trained)
+    every = max(1, math.ceil(steps_of_all_seeds * len(networks) / MOST_ROWS))  # every n-th step is stored
     tables = _curve_tables(trained, clocks, networks=list(networks), every=every)
     folder.long_table("curves", (with_units(table, metadata | {"every_steps": every}) for table in tables))
     rows = summary_rows(trained, clocks, networks=list(networks), workers=spec.workers, target=target, bounds=bounds)
@@ -160,12 +164,6 @@ def write_curves(
 def loss_label(spec: Training) -> str:
     """Return the name and the unit of the loss of a spec's problem."""
     return getattr(spec.problem, "loss_label", "loss of the workers' mean")
-
-
-def _steps_between_rows(trained: Iterable[Trained], num_networks: int) -> int:
-    """Return n such that ``curves.parquet`` with every n-th step has at most `MOST_ROWS` rows."""
-    steps_of_all_seeds = sum(training.history.steps * len(training.history.seeds) for training in trained)
-    return max(1, math.ceil(steps_of_all_seeds * num_networks / MOST_ROWS))
 
 
 def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
@@ -179,7 +177,10 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
     for network, training in product(networks, trained):
         if (training.method, network) not in clocks:
             continue
-        history, steps = training.history, _stored_steps(training.history, every)
+        history = training.history
+        # Stored are every n-th step from 0, all steps with evaluations, and the last.
+        stored = [np.arange(0, history.steps, every), history.eval_step, [history.steps]]
+        steps = np.unique(np.concatenate(stored)).astype(np.int64)
         # At step 0, before the first step, seconds and bytes are 0.
         seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
         nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
@@ -201,12 +202,6 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             }
             columns |= {metric: _metric_column(history, metric, steps, seed_indices) for metric in metrics}
             yield pa.table(columns)
-
-
-def _stored_steps(history: History, every: int) -> np.ndarray:
-    """Return the numbers of the stored steps: every n-th from 0, all steps with evaluations, and the last."""
-    every_nth = np.arange(0, history.steps, every)
-    return np.unique(np.concatenate([every_nth, history.eval_step, [history.steps]])).astype(np.int64)
 
 
 def bytes_sent(trained: Trained) -> np.ndarray:
@@ -260,8 +255,8 @@ def _trace_column(
         values: the quantity after each step.
         steps: numbers of the stored steps, the first of which is 0, before the first step.
         seed_indices: indices of the stored seeds.
-        evaluation: evaluations of the same quantity, ``(E, S)``; the first is that of step 0, which is null without
-            any.
+        evaluation: evaluations of the same quantity, ``(E, S)``; the first is that of step 0. With None the column is
+            null at step 0.
     """
     value_before = np.full((1, values.shape[1]), np.nan)
     if evaluation is not None and len(evaluation):
@@ -314,10 +309,7 @@ def summary_rows(
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows of a summary as a table whose columns have the same types in all folders."""
     columns = {}
-    names: list[str] = []
-    for row in rows:
-        names += row.keys()
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
         if name == "time_to_target_s":  # a target that was not reached is null
             values = [value if math.isfinite(value) else None for value in values]  # type: ignore[arg-type]
