@@ -52,7 +52,7 @@ class MethodFamily:
         prefixes: beginnings of the methods' names.
         first: names of the methods that always have the first shades and markers, in this order.
         shades: colours of the family's methods, in order.
-        markers: markers of the family's methods, in order; their dashes differ too.
+        markers: markers of the family's methods, in order.
     """
 
     prefixes: tuple[str, ...]

@@ -47,7 +47,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Unpack the bytes of ``pack``, ``(..., b)``, to integers ``(..., count)`` of type ``dtype``."""
+    """Unpack the bytes that ``pack`` returns to integers ``(..., count)`` of type ``dtype``."""
     _check_width(bits)
     if 8 % bits == 0:  # no integer crosses the border of a byte
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
@@ -318,7 +318,7 @@ class E3M0:
     largest magnitude, and travels as fp32. Each number is rounded to the nearest such number, a tie away from zero.
 
     Source: Streaming DiLoCo (Douillard et al., 2025), section 2.4, which names the format and averages in fp32. It
-    states no scale, neither for a tensor nor for a block: the scale is ours, because seven powers of two need one.
+    states no scale; the scale for each tensor is ours.
 
     >>> x = torch.tensor([[8.0, -3.1, 0.1, 0.01]])
     >>> E3M0().decode(E3M0().encode(x), 4, x.dtype)

@@ -258,8 +258,8 @@ class TriggeredDionBase(DionBase):
     """The base of Dion with a trigger: workers exchange a flag in every step, and more when the trigger fires.
 
     Args:
-        threshold: relative change above which workers exchange: of the momentum's norm (CurvaDion), or of the squared
-            norm of the gradients (SelSync). With 0 they exchange in every step, as Dion does; with infinity, never.
+        threshold: relative change of a norm above which workers exchange: the momentum's norm for CurvaDion, the
+            gradients' squared norm for SelSync. With 0 they exchange in every step, as Dion does; with infinity, never.
         expected_sync_rate: assumed share of steps with an exchange, for projections, which do not know how often a
             training triggers.
     """

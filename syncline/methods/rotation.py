@@ -287,8 +287,9 @@ PROJECTION = ElementwiseWork(kernel_bytes=88, kernels=9)
 class LDAdamSpec(DataParallelBase):
     """LDAdam: data parallelism with Adam in a subspace of each matrix, which changes in every step.
 
-    Workers send ``4 N`` bytes per step in fp32 by one all-reduce. A worker keeps ``2 r max(m, n) + r min(m, n)``
-    elements for an m by n matrix at rank r, ``m n`` more with error feedback, and Adam's moments of other parameters.
+    Workers send ``4 N`` bytes per step for N parameters in fp32, by one all-reduce. For an m by n matrix at rank r a
+    worker keeps ``2 r max(m, n) + r min(m, n)`` elements, and ``m n`` more with error feedback; for other parameters,
+    Adam's moments.
 
     Args:
         rank_fraction: rank of the subspace as a share of the matrix's smaller side.

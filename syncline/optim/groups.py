@@ -49,7 +49,8 @@ def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str
 def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     """Join the parts of a user's parameter group, matrices and all other parameters, to one group again.
 
-    The group has the options of the matrices, and under `OTHER_OPTIONS` those of other parameters.
+    The group has the options of the matrices, also under `ORIGINAL_OPTIONS`, and under `OTHER_OPTIONS` those of other
+    parameters.
     """
     if len(groups) == 1:
         return groups[0]

@@ -84,8 +84,7 @@ class FactorMean(Reducer):
             right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
-            shape = g.shape[1:]  # the default value below keeps this one
-            product = compute_once_if_shared(lambda p, q, shape=shape: (p @ q.mT).view(len(p), *shape), p, q)
+            product = compute_once_if_shared(lambda p, q: p @ q.mT, p, q).view(g.shape)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
             row.state[FACTOR].copy_(keep_old_where_zero(new=q, old=row.state[FACTOR]))

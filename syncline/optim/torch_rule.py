@@ -173,7 +173,7 @@ class TorchRule(SteppingRule):
         """Return the shapes of the states, by name, that the optimizer keeps for a parameter of this shape.
 
         They are found by a step on the meta device, which needs no memory. If the optimizer reads values, a small
-        tensor with as many sides is stepped instead, and the sides of its states are scaled up.
+        tensor with as many dimensions is stepped instead, and the sides of its states are scaled up.
         """
         cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._state_shapes_cache
         large_shape = tuple(shape)

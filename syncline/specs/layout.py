@@ -201,8 +201,8 @@ class MemorySpec(Spec):
         """Refuse numbers of layers that the policy for activations does not use."""
         for name in ("recomputed_layers", "layers_per_checkpoint"):
             value = getattr(self, name)
-            has_effect = value not in (None, 1)  # the defaults
-            if has_effect and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
+            is_default = value in (None, 1)
+            if not is_default and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
                 expected = "memory.activations of recomputed or auto, and no offloaded layers"
                 raise refusal(name, value, expected)
         for name in ("offloaded_layers", "recomputed_modules"):

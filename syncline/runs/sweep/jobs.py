@@ -150,9 +150,8 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
         if read_run(runs, outcome.name) is None:
             shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a folder without all files
             working.rename(runs / outcome.name)
-            return
     if working is not None:
-        shutil.rmtree(working, ignore_errors=True)
+        shutil.rmtree(working, ignore_errors=True)  # unless it was renamed
 
 
 PROCESS_DIED = "its process was killed, perhaps because memory ran out; fewer --jobs need less memory"

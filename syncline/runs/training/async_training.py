@@ -143,9 +143,9 @@ class ArrivedUpdate(NamedTuple):
 class AsyncWorkers(EventObserver):
     """The math of an asynchronous training: the simulation of `syncline.sim.online` calls a method at each event.
 
-    ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
-    workers count as one step of the training: its loss is their mean loss, and schedules and evaluations count these
-    steps.
+    ``S`` seeds run side by side, because the order of events does not depend on a seed. With P workers, every P local
+    steps, whichever workers make them, count as one step of the training: its loss is their mean loss, and schedules
+    and evaluations count these steps.
 
     Args:
         build: function that builds the task of some rows of a problem.

@@ -29,15 +29,14 @@ def clock_bounds(
         retime: function that times the training again, with factors on the seconds of computing and communication.
         measured: whether the seconds of computing were measured on this machine.
     """
+    # Seconds that were measured here are as certain as those of other timed steps.
     computing = uncertainties()[TIMED_STEPS] if measured else spec.compute.uncertainty()
     communication = communication_uncertainty(network, spec.algorithm_on(network))
     step_times_s = []
     for factors in at_bounds(computing, communication):
-        retimed_clock: Clock | None = clock
-        if factors != AS_PREDICTED:
-            retimed_clock = retime(factors)
-        assert retimed_clock is not None  # the training has a clock
-        step_times_s.append(np.array(retimed_clock.step_time_s))
+        clock_at_bound = clock if factors == AS_PREDICTED else retime(factors)
+        assert clock_at_bound is not None  # because the training has ``clock``
+        step_times_s.append(np.array(clock_at_bound.step_time_s))
     return StepTimeVariants(*step_times_s), basis_text(computing.basis, communication.basis)
 
 

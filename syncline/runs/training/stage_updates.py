@@ -78,7 +78,7 @@ def added_update_s(method: MethodBase, model: ModelShape, machine: Hardware, sta
 def async_update_times(work: StageWork, network: Network) -> UpdateTimes:
     """Return the update times of asynchronous 1F1B, in which each stage updates after each batch.
 
-    The time between updates is the difference of two simulations, divided by the difference of their lengths.
+    The time between updates comes from two simulations: the difference of their times, over that of their updates.
     """
     short_updates = MICROBATCHES_PER_STAGE * len(work.forward_s)
     long_updates = 2 * short_updates

@@ -132,7 +132,7 @@ def _train_seeds(
             return _clock_without_failures(spec, method, calls, work, network, factors, no_readbacks, present)
 
         reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
-        # The simulated failures decide which workers take part in the math.
+        # The simulated failures decide which workers take part in each step.
         group = TrainedGroup(reformed, reformed.simulate())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
