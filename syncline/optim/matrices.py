@@ -164,20 +164,15 @@ class MatrixSplit:
         names = group.get("param_names", [""] * len(group["params"]))
         if self.layers and not all(names):
             raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
-        matrix_indices: list[int] = []
-        other_indices: list[int] = []
-        for index, (p, name) in enumerate(zip(group["params"], names, strict=True)):
+        may_have_matrices = bool(group.get("matrix", True))  # a group of embeddings says False
+        is_matrix = []
+        for p, name in zip(group["params"], names, strict=True):
             has_matrix_shape = p.dim() - worker_axes >= 2 and p.numel() > 0
-            may_be_matrices = group.get("matrix", True)  # a group of embeddings says False
-            is_matrix = may_be_matrices and has_matrix_shape and matches_patterns(name, self.layers)
-            if is_matrix:
-                matrix_indices.append(index)
-            else:
-                other_indices.append(index)
+            is_matrix.append(may_have_matrices and has_matrix_shape and matches_patterns(name, self.layers))
 
         rules_and_groups: list[tuple[UpdateRule, dict[str, Any]]] = []
-        parts = ((self.matrix, matrix_indices, True), (self.other_rule, other_indices, False))
-        for rule, indices, are_matrices in parts:
+        for rule, are_matrices in ((self.matrix, True), (self.other_rule, False)):
+            indices = [index for index, value in enumerate(is_matrix) if value == are_matrices]
             if not indices:
                 continue
             part = {**group, "matrix": are_matrices}

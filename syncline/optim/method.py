@@ -187,7 +187,7 @@ class Method(torch.optim.Optimizer):
         group |= split_names(param_group["params"])
         check_real(group, first_index=len(self._rules))
         rules_and_groups = self.rule.split_group(group, worker_axes=int(self.worker_axis))
-        if not rules_and_groups:
+        if not rules_and_groups:  # the group has no parameters
             return
         rule_groups = []
         rules: list[tuple[UpdateRule, bool]] = []

@@ -144,10 +144,7 @@ def scion(
         if not value > 0:
             raise SpecError(field, value, "a number > 0")
 
-    betas: tuple[float, ...] = ()
-    omegas: tuple[float, ...] = ()
-    if momentum:
-        betas, omegas = (momentum,), (1.0,)
+    betas, omegas = ((momentum,), (1.0,)) if momentum else ((), ())
     matrix_scaling = SpectralBall(radius=radius, steps=steps)
     other_scaling = TableBall(radius=radius, table_radius=table_radius, tables=tables)
     return MatrixSplit(MomentumRule(betas, omegas, matrix_scaling), MomentumRule(betas, omegas, other_scaling))

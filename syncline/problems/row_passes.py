@@ -118,19 +118,14 @@ class PassSize:
         """
         first = 0
         while first < num_rows:
-            size = num_rows - first
-            if self.rows is not None:
-                size = min(self.rows, size)
-            has_memory = True
+            size = min(self.rows or num_rows, num_rows - first)
             try:
                 result = run_rows(slice(first, first + size))
             except torch.cuda.OutOfMemoryError:
                 if size == 1:
                     raise
-                has_memory = False
-            if not has_memory:  # try again outside the handler, where the error has released the pass's memory
                 self.rows = size // 2
-                continue
+                continue  # leaves the handler, so that the error releases the pass's memory
             yield result
             first += size
 

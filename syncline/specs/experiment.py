@@ -268,20 +268,18 @@ class Training(ClockSpec, Experiment):
     def unaveraged_warnings(self, method: MethodBase, path: str) -> list[str]:
         """Return a warning if the training ends before some state of the method is averaged for the first time.
 
-        A state that a method sends in several phases counts as averaged if one of these phases begins. ``path`` is the
+        A method can average a state at several periods, one after another; then one average is enough. ``path`` is the
         method's field, for errors.
         """
         with within(path):
             # Any model exchanges at the same steps, so one parameter will do.
             exchanges = method.exchanges(model=1, workers=self.workers)
         averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        unaveraged: dict[str, str] = {}  # text by state, with its first phase
+        unaveraged: dict[str, str] = {}  # text by state, with its first period
         for exchange in exchanges:
             if exchange.label not in averaged_states and exchange.label not in unaveraged:
-                first_phase = f"every {exchange.period}"
-                if exchange.start:
-                    first_phase += f", from step {exchange.start}"
-                unaveraged[exchange.label] = f"{exchange.label} ({first_phase})"
+                first_step = f", from step {exchange.start}" if exchange.start else ""
+                unaveraged[exchange.label] = f"{exchange.label} (every {exchange.period}{first_step})"
         if not unaveraged or self.workers == 1:
             return []
         return [f"{method.name}: never averaged in {self.steps} steps: {', '.join(unaveraged.values())}"]

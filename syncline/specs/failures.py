@@ -50,8 +50,8 @@ class CheckpointSpec(Spec):
     default ``size`` is that of the parameters and of all states of the method. ``mode`` is ``blocking``: the training
     stops while the checkpoint is written; ``asynchronous``: the training stops only while the state is copied
     (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored once it is complete;
-    ``peer``: like ``asynchronous``, but into the memory of the worker half of the ranks away; the checkpoint is lost if
-    both fail. ``restore_time``: the time to read it; by default the time to write it.
+    ``peer``: like ``asynchronous``, but into the memory of another worker, whose rank is half of the ranks away; the
+    checkpoint is lost if both fail. ``restore_time``: the time to read it; by default the time to write it.
     """
 
     interval: IntervalField = "best"

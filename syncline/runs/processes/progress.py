@@ -123,8 +123,7 @@ class Pace:
         now_s = self._now()
         passed_s = now_s - self._start_s
         remaining = ""
-        longest_interval_s = max(passed_s, FIRST_LINE_S)
-        self._interval_s = longest_interval_s
+        self._interval_s = longest_interval_s = max(passed_s, FIRST_LINE_S)
         if share > 0:
             whole_s = passed_s / share
             self._interval_s = min(max(whole_s / NUM_LINES, FIRST_LINE_S), longest_interval_s)
