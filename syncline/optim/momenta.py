@@ -106,7 +106,7 @@ def multi_momentum_rule(
     """
     if base not in ("adam", "adopt", "sgdm", "muon"):
         raise SpecError("base", base, "'adam', 'adopt', 'sgdm' or 'muon'")
-    options = {name: value for name, value in (("beta2", beta2), ("eps", eps)) if value is not None}
+    options: dict[str, Any] = {name: value for name, value in (("beta2", beta2), ("eps", eps)) if value is not None}
     scaling: Scaling = Unscaled()
     if base in ("adam", "muon"):
         scaling = AdamScaling(**options, bias_correction=bias_correction)

@@ -179,8 +179,8 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             continue
         history = training.history
         # Stored are every n-th step from 0, all steps with evaluations, and the last.
-        stored = [np.arange(0, history.steps, every), history.eval_step, [history.steps]]
-        steps = np.unique(np.concatenate(stored)).astype(np.int64)
+        every_nth = np.arange(0, history.steps, every)
+        steps = np.unique(np.concatenate([every_nth, history.eval_step, [history.steps]])).astype(np.int64)
         # At step 0, before the first step, seconds and bytes are 0.
         seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
         nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
