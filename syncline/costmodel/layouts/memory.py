@@ -189,12 +189,12 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, con
 
     Args:
         patterns: call patterns of the steps, by `calls_by_step`.
-        workers: P; a single worker needs no buffers.
+        workers: P, for calls without a group; a single worker needs no buffers.
         concurrent: whether all calls of a step are in flight at once, so that their buffers add up.
     """
     largest_bytes: FloatOrArray = 0.0
     for pattern in patterns:
-        buffer_bytes = [call_bytes(call, workers) for call in pattern.calls]
+        buffer_bytes = [call_bytes(call, len(call.group) if call.group else workers) for call in pattern.calls]
         if concurrent:
             buffer_bytes = [sum(buffer_bytes)]
         for nbytes in buffer_bytes:

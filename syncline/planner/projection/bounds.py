@@ -10,11 +10,11 @@ import numpy as np
 from syncline.costmodel import Network, StepTime
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
+from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.planner.bounds import Factors, StepTimeVariants
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import PriceCache, links_of_rows, price_ndim, value_per_spec
+from syncline.planner.projection.pricing import PriceCache, by_link, links_of_rows, price_ndim, value_per_spec
 
 
 class FactorBounds(NamedTuple):
@@ -74,7 +74,7 @@ def step_time_variants(
         computing: factors of computing, by setting.
         communication: factors of communication, by link.
     """
-    # Without communication beside computing, or inside replicas, a step is the sum of two parts that vary alone.
+    # If no communication overlaps with computing or runs inside replicas, a step is computing plus communication.
     if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):
         busy_s, waiting_s = by_link(step.computing_s), by_link(step.communication_s)
         return StepTimeVariants(
@@ -95,12 +95,6 @@ def step_time_variants(
     factors = Factors(computing_factors, communication_factors)
     variants = plan.step(method_index, links_of_rows(network, settings), settings, cache, factors)
     return StepTimeVariants(*by_link(variants.step_time_s).reshape(4, count, -1))
-
-
-def by_link(values: FloatOrArray) -> Floats:
-    """Return values of settings and links as ``(S, n)``, from a number or an array that may lack the axis of links."""
-    array = np.asarray(values, dtype=np.float64)
-    return array[:, None] if array.ndim == 1 else np.atleast_2d(array)
 
 
 def threshold_bounds(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.errors import SpecError
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.pricing import (
-    PriceCache,
-    PricedSettings,
-    factor_of_rows,
-    joined_arrays,
-    links_of_rows,
-    simulated_s,
-)
+from syncline.planner.projection.pricing import PriceCache, PricedSettings, joined_rows, simulated_s
 from syncline.specs import ProjectSpec
 
 
@@ -59,26 +52,24 @@ def computing_s(
         elements: parameters of a worker.
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
-        cache: computed seconds of all methods in these settings; this call adds its own.
+        cache: seconds that this function has computed for any method in these settings; it adds to them.
     """
     seconds = []
-    for spec, micro_batches, sharding_index, policy, sharers in zip(
-        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), map(plan.policy, range(len(specs))),
-        sharers_of(layout, plan, replicas).tolist(), strict=True,
-    ):  # fmt: skip
-        sharding = SHARDINGS[sharding_index]
+    all_sharers = sharers_of(layout, plan, replicas).tolist()
+    for setting, (spec, sharers) in enumerate(zip(specs, all_sharers, strict=True)):
+        micro_batches, sharding = int(plan.micro_batches[setting]), SHARDINGS[plan.sharding[setting]]
+        policy = plan.policy(setting)
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro_batches, sharding, policy, sharers
         if key not in cache:
             if spec.priced_by_kernels:
-                parts = step_parts(spec, layout, elements, micro_batches, sharding, policy=policy, sharers=sharers)
-                cache[key] = sum(parts.values())
+                cache[key] = step_s_by_kernels(spec, layout, elements, micro_batches, sharding, policy, sharers)
             else:
                 cache[key] = step_s_by_flops(spec, layout, micro_batches, policy)
         seconds.append(cache[key])
     return np.array(seconds)
 
 
-def step_parts(
+def step_s_by_kernels(
     spec: ProjectSpec,
     layout: Layout,
     elements: int,
@@ -86,8 +77,8 @@ def step_parts(
     sharding: str,
     policy: ActivationPolicy,
     sharers: int,
-) -> dict[str, float]:
-    """Return the computing seconds of a step by part, for a transformer on a GPU whose kernels are known.
+) -> float:
+    """Return the computing seconds of a step as the sum of its kernels, for a transformer on a GPU with known kernels.
 
     Args:
         spec: spec of the setting.
@@ -99,7 +90,7 @@ def step_parts(
         sharers: workers over which states are sharded.
     """
     model = spec.model
-    assert isinstance(model, ModelShape)
+    assert isinstance(model, ModelShape)  # as `ProjectSpec.priced_by_kernels` requires
     share = Share(
         _micro_sequences(spec, layout, micro_batches), layout.tensor, layout.context, layout.expert,
         precision=spec.product_format, expert_tensor=layout.expert_tensor_workers,
@@ -117,27 +108,26 @@ def step_parts(
     if software.attention == "eager" and recomputes_scores:  # fused attention never stores its scores
         recomputed_modules = tuple(sorted({*recomputed_modules, "core_attn"}))
     software = replace(software, recomputed=recomputed_modules, adapters=spec.adapters)
-    return step_seconds(model, work, software=software, hardware=spec.compute.machine)
+    return sum(step_seconds(model, work, software=software, hardware=spec.compute.machine).values())
 
 
 def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, policy: ActivationPolicy) -> float:
-    """Return the computing seconds of a step by its FLOPs: a recomputed layer costs a third more.
+    """Return the computing seconds of a step by its FLOPs, which all layers share equally.
 
-    A layer's share of the seconds is 1 / L; a pass waits for the activations of an offloaded layer as in
-    `syncline.costmodel.compute.transformer_operations`.
+    The forward pass takes a third of a layer's seconds, and twice as long if the layer is recomputed. A pass waits for
+    the activations of an offloaded layer as in `syncline.costmodel.compute.transformer_operations`.
     """
     model, step_s = spec.model, flops_s(spec)
     if not isinstance(model, ModelShape):
         return step_s
     seconds = step_s
     num_recomputed = sum(stage_layers(model, layout, policy.most_recomputed).totals)
-    if num_recomputed:  # the forward pass of a layer, a third of its seconds, is computed twice
+    if num_recomputed:
         seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3)
     if policy.offloaded_layers:
         offload_s = _offload_s(spec, layout, micro_batches)
         layer_s = step_s * layout.pipeline / micro_batches / model.layers  # of a micro-batch; a stage has fewer layers
-        # A layer's forward pass takes a third of its seconds, its backward pass two thirds.
-        waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)
+        waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)  # forward and backward
         num_offloaded = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
         seconds += micro_batches / layout.pipeline * num_offloaded * waits_s  # of the mean stage
     return seconds
@@ -149,7 +139,7 @@ def _micro_sequences(spec: ProjectSpec, layout: Layout, micro_batches: int) -> f
 
 
 def _offload_s(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
-    """Return the seconds in which a layer's activations of a micro-batch move to the host's memory."""
+    """Return the seconds in which the activations of one layer and one micro-batch move to the host's memory."""
     machine = spec.compute.hardware
     if machine is None or machine.host_bytes_per_s is None:
         expected = "hardware.host_bytes_per_s as well, the rate of the link to the host's memory"
@@ -169,24 +159,6 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
     model, tokens = spec.model, spec.worker_tokens
     flops = factor * spec.flops_per_token * tokens
     return float(spec.compute.undisturbed_step_s(flops, model.name, samples=tokens / model.sequence, tokens=tokens))
-
-
-class _EqualSettings(NamedTuple):
-    """Settings whose replicas compute and communicate in the same way, on links that may differ.
-
-    Attributes:
-        workers: P, the number of all workers.
-        network: network or links of these settings.
-        factor: factor on the seconds of communication, a number or an entry for each setting.
-        ndim: number of axes of the prices.
-        cache: prices on this network.
-    """
-
-    workers: int
-    network: Network
-    factor: FloatOrArray
-    ndim: int
-    cache: PriceCache
 
 
 class IntraReplica:
@@ -233,59 +205,56 @@ class IntraReplica:
         computes_alone = layout.workers == layout.data and layout.expert == 1  # whole sequences of a whole model
         if not isinstance(model, ModelShape) or computes_alone:
             return ReplicaTimes(step_s=compute_s, compute_s=compute_s)
-        settings, network, ndim = selection.settings, selection.network, selection.ndim
         # Settings with equal workers, micro-batches and recomputed layers have the same step, on links that may differ.
         rows_by_step: dict[tuple[int, int, int], list[int]] = {}  # rows: indices into the selected settings
-        for row, setting in enumerate(settings.tolist()):
+        for row, setting in enumerate(selection.settings.tolist()):
             recomputed_layers = memory_plan.policy(setting).most_recomputed
             step = int(workers[setting]), int(memory_plan.micro_batches[setting]), recomputed_layers
             rows_by_step.setdefault(step, []).append(row)
-        computing_s = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
-        rows_and_times: list[tuple[list[int], ReplicaTimes]] = []
-        for (num_workers, micro_batches, recomputed_layers), rows in rows_by_step.items():
-            row_network = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
-            factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
-            cache = selection.cache if row_network is network else PriceCache()  # a cache is for one network
-            equal_settings = _EqualSettings(num_workers, row_network, factor, ndim, cache)
+        count = len(selection.settings)
+        computing_s = np.broadcast_to(compute_s, (count, *np.shape(compute_s)[1:]))
+        rows_and_times: list[tuple[Indices, ReplicaTimes]] = []
+        for (num_workers, micro_batches, recomputed_layers), row_list in rows_by_step.items():
+            rows = np.array(row_list)
+            equal_settings = selection.at_rows(rows)
+            if equal_settings.network is not selection.network:  # a cache is for one network
+                equal_settings = replace(equal_settings, cache=PriceCache())
             try:
                 times = replica_times(
                     model, layout, compute_s=computing_s[rows], micro_batches=micro_batches,
                     micro_tokens=self.tokens / micro_batches,
-                    collective_s=partial(self._call_s, equal_settings, algorithm),
-                    message_s=partial(self._message_s, equal_settings), bytes_per_number=self.bytes_per_number,
-                    most_recomputed=recomputed_layers, overlapped=self.kernels.overlapped,
+                    collective_s=partial(self._call_s, equal_settings, num_workers, algorithm),
+                    message_s=partial(self._message_s, equal_settings, num_workers),
+                    bytes_per_number=self.bytes_per_number, most_recomputed=recomputed_layers,
+                    overlapped=self.kernels.overlapped,
                 )  # fmt: skip
-            except NoClosedForm:  # collectives between replicas have none either, and give the reason
+            except NoClosedForm:  # those between replicas have none either: `ProjectionPlan.evaluators` has the reason
                 times = ReplicaTimes(*(np.nan * computing_s[rows] for _ in ReplicaTimes._fields))
             rows_and_times.append((rows, times))
         if len(rows_and_times) == 1:
-            _, times = rows_and_times[0]
             return times
-        joined_times = {}
-        for name in ReplicaTimes._fields:
-            rows_and_values = [
-                (rows, np.asarray(getattr(times, name), dtype=np.float64)) for rows, times in rows_and_times
-            ]
-            joined_times[name] = joined_arrays(rows_and_values, len(settings), ndim)
-        return ReplicaTimes(**joined_times)
+        return ReplicaTimes(**joined_rows(rows_and_times, ReplicaTimes._fields, count, selection.ndim))
 
-    def _call_s(self, settings: _EqualSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
-        """Return the seconds of a collective among workers of one replica."""
-        nbytes = call.payload_bytes
+    def _call_s(
+        self, selection: PricedSettings, num_workers: int, algorithm: Algorithms, call: ReplicaCall
+    ) -> FloatOrArray:
+        """Return the seconds of a collective inside a replica, in settings of ``num_workers`` workers in all."""
+        nbytes, cache = call.payload_bytes, selection.cache
         if call.copies > 1 and self.kernels.once_per_node:  # a token goes once to each node that has one of its experts
-            receivers = _nodes_or_members(call.ranks, settings.network, settings.workers)
+            receivers = _nodes_or_members(call.ranks, selection.network, num_workers)
             nbytes *= distinct_share(receivers, call.copies)
-        key = call.collective, nbytes, settings.workers, call.ranks, algorithm
-        if key not in settings.cache:
-            workers = np.full((1,) * settings.ndim, settings.workers)  # one number, with the axes of the prices
-            settings.cache[key] = collective_prices(
-                call.collective, workers, nbytes, settings.network, algorithm, timer=simulated_s, groups=[call.ranks]
+        key = call.collective, nbytes, num_workers, call.ranks, algorithm
+        if key not in cache:
+            workers = np.full((1,) * selection.ndim, num_workers)  # the same for all settings and links
+            cache[key] = collective_prices(
+                call.collective, workers, nbytes, selection.network, algorithm, timer=simulated_s, groups=[call.ranks]
             )
-        return settings.factor * settings.cache[key].seconds
+        return selection.factors.communication * cache[key].seconds
 
-    def _message_s(self, settings: _EqualSettings, nbytes: float) -> FloatOrArray:
+    def _message_s(self, selection: PricedSettings, num_workers: int, nbytes: float) -> FloatOrArray:
         """Return the seconds of a message from one pipeline stage to the next."""
-        return settings.factor * message_s(self.layout.pipeline_group, settings.workers, nbytes, settings.network)
+        seconds = message_s(self.layout.pipeline_group, num_workers, nbytes, selection.network)
+        return selection.factors.communication * seconds
 
 
 def _nodes_or_members(ranks: range, network: Network, workers: int) -> int:

@@ -8,7 +8,9 @@ If nothing makes the step fit, the plan is the one that needs least memory; such
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,15 +60,13 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
     """Return the bytes of each part of a worker's memory, and whether they fit, as fields of a row.
 
     ``memory_bytes`` is the sum of the parts, ``fits`` whether the hardware has as much (None if unknown), and
-    ``update_s`` the seconds in which the memory's bandwidth allows an update of all states. No step time includes
-    ``update_s``.
+    ``update_s`` the least seconds of an update at the memory's bandwidth, which no step time includes.
     """
-    is_timed = hardware is not None and hardware.memory_bytes_per_s is not None
+    has_bandwidth = hardware is not None and hardware.memory_bytes_per_s is not None
+    least_update_s = update_s(memory, hardware) if has_bandwidth else None
     return memory.parts | {
-        "memory_bytes": memory.total_bytes,
-        "fits": memory.fits(hardware),
-        "update_s": update_s(memory, hardware) if hardware is not None and is_timed else None,
-    }
+        "memory_bytes": memory.total_bytes, "fits": memory.fits(hardware), "update_s": least_update_s
+    }  # fmt: skip
 
 
 class MemoryPlan(NamedTuple):
@@ -112,7 +112,7 @@ def plan_memory(
     budget: MemoryBudget,
     unsharded: Memory,
     workers: Indices,
-    shares: bool,
+    can_shard: bool,
     unit_bytes: float,
     precision: Precision,
     policies: Sequence[ActivationPolicy | None],
@@ -125,15 +125,15 @@ def plan_memory(
         budget: memory limit and batch of each setting.
         unsharded: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
         workers: ``(S,)``, the number of workers over which states can be sharded.
-        shares: whether the method's optimizer can be sharded.
+        can_shard: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
         precision: precision of weights, gradients and states.
         policies: the A policies for activations, in the order in which they are tried.
         auto: kinds of sharding among which the option ``auto`` chooses, the least first.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
-    kinds: Sequence[str] = auto if shares else SHARDINGS[:1]
-    if shares and options.sharding != "auto":
+    kinds: Sequence[str] = auto if can_shard else SHARDINGS[:1]
+    if can_shard and options.sharding != "auto":
         kinds = (options.sharding,)
     memories = [sharded_memory(unsharded, kind, workers, unit_bytes, precision) for kind in kinds]
     state_bytes = np.array([np.broadcast_to(memory.total_bytes, limit.shape) for memory in memories])
@@ -159,16 +159,14 @@ def plan_memory(
     else:
         free_bytes = limit - state_bytes[kind_index, settings]
         needed = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        needed = np.clip(np.ceil(needed), 1, max_micro_batches)
-        micro_batches = _next_divisor(needed.astype(np.int64), sequences)
+        needed = np.clip(np.ceil(needed), 1, max_micro_batches).astype(np.int64)
+        divisors = [_next_divisor(*pair) for pair in zip(needed.tolist(), sequences.tolist(), strict=True)]
+        micro_batches = np.array(divisors, dtype=np.int64)
     parts_of_kinds = [memory.parts for memory in memories]
     parts: dict[str, Any] = {}  # with the chosen kind of sharding in each setting
-    for name, unsharded_part in unsharded.parts.items():
-        part_by_kind = [kind_parts[name] for kind_parts in parts_of_kinds]
-        if all(part is unsharded_part for part in part_by_kind):
-            parts[name] = np.broadcast_to(unsharded_part, limit.shape)
-        else:
-            parts[name] = np.choose(kind_index, [np.broadcast_to(part, limit.shape) for part in part_by_kind])
+    for name in unsharded.parts:
+        part_by_kind = [np.broadcast_to(kind_parts[name], limit.shape) for kind_parts in parts_of_kinds]
+        parts[name] = np.choose(kind_index, part_by_kind)
     parts["activations_bytes"] = activations_bytes / micro_batches
     return MemoryPlan(
         np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],
@@ -180,16 +178,9 @@ def plan_memory(
     )
 
 
-def _next_divisor(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:
-    """Return the least numbers of micro-batches, at least ``micro_batches``, that divide the sequences evenly.
-
-    A number of micro-batches is unchanged if the number of sequences is not whole.
-    """
-    divisors = micro_batches.copy()
-    for minimum, count in set(zip(micro_batches.tolist(), sequences.tolist(), strict=True)):
-        if minimum > 1 and count == int(count):
-            divisor = minimum
-            while count % divisor != 0:
-                divisor += 1
-            divisors[(micro_batches == minimum) & (sequences == count)] = divisor
-    return divisors
+@lru_cache
+def _next_divisor(minimum: int, count: float) -> int:
+    """Return the least divisor of ``count`` that is at least ``minimum``; ``minimum`` if the count is not whole."""
+    if count != int(count):
+        return minimum
+    return next(divisor for divisor in itertools.count(minimum) if count % divisor == 0)

@@ -6,7 +6,7 @@ A *setting* is a number of workers on some hardware, see `syncline.planner.proje
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Exchange, ModelShape, TensorShape, call_bytes, model_memory
+from syncline.costmodel import Exchange, ModelShape, TensorShape, largest_call_bytes, model_memory
 from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import (
@@ -36,10 +36,11 @@ from syncline.planner.projection.intra_replica import computing_s, flops_s, shar
 from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory, sends_together
 from syncline.planner.projection.pricing import size_key, value_per_spec
 from syncline.planner.projection.traffic import (
+    ParameterShard,
     StepOptions,
     Traffic,
     exchanges_between,
-    exchanges_of_worker,
+    exchanges_inside,
     parameter_shards,
     traffic_of,
     traffic_of_replicas,
@@ -84,16 +85,16 @@ class PlannedSettings:
         self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}
         self._memory_plans: dict[Any, MemoryPlan] = {}
 
-    def plan_memory(self, states: IntOrArray, errors: IntOrArray, buffer_bytes: Floats, shares: bool) -> MemoryPlan:
-        """Return the memory plan of all methods that keep and send as much.
+    def plan_memory(self, states: IntOrArray, errors: IntOrArray, buffer_bytes: Floats, can_shard: bool) -> MemoryPlan:
+        """Return the memory plan of a method, from a cache for all methods with these arguments.
 
         Args:
             states: number of elements that a worker stores besides parameters.
-            errors: number of these elements that are errors of compression.
+            errors: number of these elements that hold errors of compression for error feedback.
             buffer_bytes: ``(S,)``, bytes of the message buffer.
-            shares: whether the states can be sharded.
+            can_shard: whether the states can be sharded.
         """
-        key = size_key(states), size_key(errors), buffer_bytes.tobytes(), shares
+        key = size_key(states), size_key(errors), buffer_bytes.tobytes(), can_shard
         if key in self._memory_plans:
             return self._memory_plans[key]
         spec, layout, elements, options = self.specs[0], self.layout, self.worker_tensors.elements, self.specs[0].memory
@@ -104,17 +105,18 @@ class PlannedSettings:
         )  # fmt: skip
         frozen_bytes = MODEL_BYTES[precision] * self.worker_tensors.frozen
         memory = replace(memory, weights_bytes=memory.weights_bytes + frozen_bytes)
-        state_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
-        # The number of workers over which states are sharded.
-        sharers = np.full(len(self.specs), 1 / state_share) if layout.gradient_workers > 1 else self.replicas
+        sharers = self.replicas  # the number of workers over which states can be sharded
+        if layout.gradient_workers > 1:
+            stored_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
+            sharers = np.full(len(self.specs), 1 / stored_share)
         if layout.pipeline > 1 and options.micro_batches is None:
             # Micro-batches of one sequence keep the stages of a pipeline idle for the least time.
             options = options.model_copy(update={"micro_batches": max(1, int(self.budget.sequences[0]))})
-        # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
-        # frozen weights are not sharded. Then only the optimizer is, or nothing.
+        # A pipeline would scatter gradients, or gather weights, for each of its many micro-batches, which practitioners
+        # avoid; with LoRA the weights are frozen and not sharded. Then only the optimizer is sharded, or nothing.
         choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
         self._memory_plans[key] = plan_memory(
-            options, self.budget, unsharded=memory, workers=sharers, shares=shares,
+            options, self.budget, unsharded=memory, workers=sharers, can_shard=can_shard,
             unit_bytes=max(unit.share for unit in self.units) * MODEL_BYTES[precision] * elements,
             precision=precision, policies=self.policies, auto=choices,
         )  # fmt: skip
@@ -165,22 +167,26 @@ class MethodPlan:
 
     def _exchanges_between_replicas(self, count: int) -> list[Exchange]:
         """Return a worker's exchanges with other replicas, among ``count`` workers."""
-        if count not in self._exchanges:
-            self._exchanges[count] = list(self._yield_exchanges(count))
+        settings, replicas = self.settings, count // self.settings.layout.workers
+        if count in self._exchanges:
+            return self._exchanges[count]
+        exchanges: Iterable[Exchange] = ()
+        if settings.layout.workers == 1:
+            exchanges = self.method.exchanges(settings.tensors, replicas)
+        elif replicas > 1:
+            # The workers that have copies of the same parameters each send a share of them to the other replicas.
+            sent_elements = sum(shard.elements / len(shard.group) for shard in settings.shards)
+            share = sent_elements / settings.worker_tensors.elements
+            exchanges = exchanges_between(self.method, settings.tensors, replicas, settings.layout, share)
+        self._exchanges[count] = list(exchanges)
         return self._exchanges[count]
 
-    def _yield_exchanges(self, count: int) -> Iterator[Exchange]:
-        """Yield a worker's exchanges with other replicas, among ``count`` workers, without the cache of exchanges."""
-        settings, layout = self.settings, self.settings.layout
-        if layout.workers == 1:  # every worker is a replica
-            yield from self.method.exchanges(settings.tensors, count)
-            return
-        replicas = count // layout.workers
-        if replicas == 1:
-            return
-        # The workers that have copies of the same parameters each send a share of them to the other replicas.
-        share = sum(shard.elements / len(shard.group) for shard in settings.shards) / settings.worker_tensors.elements
-        yield from exchanges_between(self.method, settings.tensors, replicas, layout=layout, share=share)
+    def _exchanges_of_worker(self, count: int, options: StepOptions) -> list[Exchange]:
+        """Return a worker's exchanges inside its replica and with other replicas, among ``count`` workers."""
+        inside, shards = self.settings.exchanges_inside, self.settings.shards
+        if options not in inside:
+            inside[options] = [exchange for shard in shards for exchange in exchanges_inside(shard, options)]
+        return inside[options] + self._exchanges_between_replicas(count)
 
     @cached_property
     def _traffic_between(self) -> list[Traffic]:
@@ -190,15 +196,15 @@ class MethodPlan:
             SpecError: the method cannot serve so many replicas.
         """
         settings = self.settings
+        same_for_all = settings.layout.workers == 1 and self.method.same_for_any_group
         with within(f"methods.{self.index}"):
             return traffic_of(
-                self.method, settings.workers, self.mask, settings.specs[0].steps, self._exchanges_between_replicas,
-                same_for_all=settings.layout.workers == 1,
-            )  # fmt: skip
+                settings.workers, self.mask, settings.specs[0].steps, self._exchanges_between_replicas, same_for_all
+            )
 
     @property
     def _wire_width(self) -> float:
-        """Return the bytes of a gradient on the wire."""
+        """Return the bytes of a gradient on the wire: in the method's format if it sends gradients in each backward."""
         if self.method.sends_in_backward:
             return BYTES_PER_ELEMENT[self.method.wire_format]
         return bytes_per_number(self.settings.specs[0].number_format)
@@ -210,19 +216,22 @@ class MethodPlan:
         has_sharers = settings.layout.gradient_workers > 1
         gradient_bytes = max(self._wire_width * shard.elements for shard in settings.shards) if has_sharers else 0.0
         buffer_bytes = np.full(len(settings.specs), gradient_bytes)
-        _add_call_buffers(
-            buffer_bytes, self._traffic_between, replicas=settings.replicas, together=sends_together(method)
+        for traffic in self._traffic_between:
+            selected, replicas = traffic.settings, settings.replicas[traffic.settings]
+            call_bytes = largest_call_bytes(traffic.patterns, replicas, concurrent=sends_together(method))
+            buffer_bytes[selected] = np.maximum(buffer_bytes[selected], call_bytes)
+        per_setting = partial(
+            value_per_setting, workers=settings.replicas, mask=self.mask, same_for_all=method.same_for_any_group
         )
-        per_setting = partial(value_per_setting, method=method, workers=settings.replicas, mask=self.mask)
         errors = per_setting(partial(method.error_feedback_elements, settings.tensors))
         states = per_setting(partial(method.kept_elements, settings.tensors))
-        return settings.plan_memory(states, errors, buffer_bytes, shares=has_sharers or method.can_shard_states)
+        return settings.plan_memory(states, errors, buffer_bytes, has_sharers or method.can_shard_states)
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """Return the traffic of a worker, between replicas and inside its replica, of each group of alike settings."""
-        settings, layout, traffic_between = self.settings, self.settings.layout, self._traffic_between
-        has_sharers = layout.gradient_workers > 1
+        """Return the traffic of a worker inside its replica and between replicas, one for settings of equal steps."""
+        settings, traffic_between = self.settings, self._traffic_between
+        has_sharers = settings.layout.gradient_workers > 1  # other workers of the replica have the same parameters
         sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)
         if not has_sharers and not sends_in_backward:
             return traffic_between
@@ -236,14 +245,13 @@ class MethodPlan:
         for sharding, micro_batches in sorted(plans):
             selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
             kind, last_buckets = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
-            if not has_sharers and kind == "none":  # the traffic between replicas lacks only its buckets
+            if not has_sharers and kind == "none":  # it is the traffic between replicas, in buckets
                 for traffic in traffic_between:
                     row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                     if (row_of_setting >= 0).any():
                         split_traffic.append(replace(traffic, row_of_setting=row_of_setting, buckets=last_buckets))
                 continue
-            # A bucket size that the spec sets replaces layers as units, except where whole layers of weights are
-            # gathered.
+            # If the spec sets a bucket size, the units are buckets, unless the weights of whole layers are gathered.
             options = StepOptions(
                 kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro_batches,
                 gradient_width=self._wire_width,
@@ -251,11 +259,8 @@ class MethodPlan:
                 units=settings.units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
             )  # fmt: skip
             if has_sharers:
-                exchanges_among = partial(
-                    exchanges_of_worker, options=options, shards=settings.shards,
-                    exchanges_between_replicas=self._exchanges_between_replicas, inside=settings.exchanges_inside,
-                )  # fmt: skip
-                traffics = traffic_of(self.method, settings.workers, selected, spec.steps, exchanges_among)
+                exchanges_among = partial(self._exchanges_of_worker, options=options)
+                traffics = traffic_of(settings.workers, selected, spec.steps, exchanges_among)
             else:
                 traffics = traffic_of_replicas(settings.counts, settings.replicas, selected, spec.steps, options)
             split_traffic += [replace(traffic, buckets=last_buckets) for traffic in traffics]
@@ -268,25 +273,6 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
         return 0.0
     step_flops = spec.model.flops_per_token * spec.worker_tokens
     return spec.compute.optimizer_s(method, tensors, flops_s(spec), step_flops, spec.model.name)
-
-
-def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
-    """Enlarge each setting's message buffer, in bytes ``(S,)``, to hold the largest call.
-
-    Args:
-        buffer_bytes: ``(S,)``, bytes that are changed in place.
-        traffics: traffic between replicas.
-        replicas: ``(S,)``, number of replicas.
-        together: whether all calls of a step are in flight at once; then the sum of their buffers counts.
-    """
-    for traffic in traffics:
-        selected = traffic.settings
-        for pattern in traffic.patterns:
-            sizes = [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
-            if together and sizes:
-                sizes = [sum(sizes)]
-            for nbytes in sizes:
-                buffer_bytes[selected] = np.maximum(buffer_bytes[selected], nbytes)
 
 
 def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
@@ -315,8 +301,7 @@ def _memory_budget(
 ) -> MemoryBudget:
     """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
 
-    The bytes of activations are of a whole batch, for each recomputation policy. They are later divided by the number
-    of micro-batches, because a worker stores one.
+    Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches.
     """
     model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
 

@@ -7,8 +7,9 @@ second.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices, collective_prices
-from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
+from syncline.costmodel.collectives.tcp_slow_start import after_idling
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, calls_by_step
+from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
 from syncline.costmodel.traffic.overlap import Bucket, split_call
 from syncline.costmodel.traffic.step_time import Price, PricedCall, priced_step
 from syncline.methods import MethodBase
@@ -32,11 +33,10 @@ from syncline.planner.projection.pricing import (
     PriceCache,
     PricedSettings,
     StepTimeCache,
+    by_link,
     cost_key,
-    factor_of_rows,
     first_value,
     joined_rows,
-    links_of_rows,
     price_ndim,
     simulated_s,
     size_key,
@@ -49,8 +49,8 @@ class StepSchedule(NamedTuple):
     """The schedule of a worker's step.
 
     Attributes:
-        busy_s: seconds of computing, and of waiting inside the replica.
-        exchanges: exchanges of the method.
+        busy_s: seconds of computing, and of exchanges inside the replica.
+        exchanges: the other exchanges of the method.
         price_call: function from a call to the calls in which its bytes are sent, with their costs.
         trigger_s: seconds of the decision whether to send.
         optimizer_s: seconds of the optimizer's update.
@@ -140,27 +140,18 @@ class ProjectionPlan:
             cache: cache of calls priced on this network, to which this call adds.
             factors: factors of computing and communication, a number or an entry for each selected setting.
         """
-        ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
         cache = PriceCache() if cache is None else cache
-        rows_and_steps = []  # rows: indices into the selected settings; traffic rows: into the arrays of a traffic
+        rows_and_steps = []  # rows: indices into the selected settings
         for traffic in self.method_plans[method_index].traffic:
-            traffic_rows = traffic.row_of_setting[selected]
-            rows = np.flatnonzero(traffic_rows >= 0)  # -1 marks settings with other traffic
-            if not rows.size:
-                continue
-            row_network = network if len(rows) == len(selected) else links_of_rows(network, rows)
-            row_factors = Factors(
-                factor_of_rows(factors.computing, rows, count=len(selected), ndim=1),
-                factor_of_rows(factors.communication, rows, count=len(selected), ndim=ndim),
-            )
-            selection = PricedSettings(selected[rows], traffic_rows[rows], row_network, ndim, cache, row_factors)
-            rows_and_steps.append((rows, self._step(traffic, method_index, selection)))
-        if len(rows_and_steps) == 1:
-            rows, step = rows_and_steps[0]
-            if len(rows) == len(selected):  # all settings have the same traffic: nothing to merge
-                return step
-        return joined_rows(rows_and_steps, len(selected), ndim)
+            selection = PricedSettings(selected, traffic.row_of_setting[selected], network, cache, factors)
+            rows = np.flatnonzero(selection.traffic_rows >= 0)  # -1 marks settings with other traffic
+            if rows.size:
+                rows_and_steps.append((rows, self._step(traffic, method_index, selection.at_rows(rows))))
+                if len(rows) == len(selected):  # all settings have the same traffic
+                    return rows_and_steps[0][1]
+        names = [field.name for field in fields(StepTime)]
+        return StepTime(**joined_rows(rows_and_steps, names, len(selected), price_ndim(network)))
 
     def _step(self, traffic: Traffic, method_index: int, selection: PricedSettings) -> StepTime:
         """Return the mean step time of a method in settings that all have this traffic."""
@@ -172,42 +163,32 @@ class ProjectionPlan:
         step_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         inside_s = step_s - replica_times.compute_s
         regular, rare = _regular_and_rare(traffic.exchanges)
-        if not (regular and rare):
-            if regular:
-                step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
-            else:
-                step = priced_step(
-                    step_s, rare, traffic.patterns, steps, price=price_call, trigger_s=trigger_s,
-                    optimizer_s=optimizer_s,
-                )  # fmt: skip
-            return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
-        # The rare exchanges follow the regular ones, whose exposed time counts as busy.
-        regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
-        busy_s = step_s + regular_step.exposed_communication_s
-        rare_step = priced_step(
-            busy_s, rare, calls_by_step(rare, steps), steps, price=price_call, trigger_s=trigger_s,
-            optimizer_s=optimizer_s,
-        )  # fmt: skip
-        return StepTime(
-            replica_times.compute_s,
-            regular_step.communication_s + rare_step.communication_s,
-            encode_s=regular_step.encode_s + rare_step.encode_s,
-            trigger_s=trigger_s,
-            hidden_communication_s=regular_step.hidden_communication_s + rare_step.hidden_communication_s,
-            inside_s=inside_s,
-            optimizer_s=optimizer_s,
-        )
+        if not regular:
+            step = priced_step(step_s, rare, traffic.patterns, steps, price_call, trigger_s, optimizer_s)
+        elif not rare:
+            step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
+        else:  # the rare exchanges follow the regular ones, whose exposed time counts as busy
+            first = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
+            busy_s = step_s + first.exposed_communication_s
+            last = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, price_call, trigger_s, optimizer_s)
+            step = replace(
+                last,
+                communication_s=first.communication_s + last.communication_s,
+                encode_s=first.encode_s + last.encode_s,
+                hidden_communication_s=first.hidden_communication_s + last.hidden_communication_s,
+            )
+        return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
         """Return the factor by which a step's computing is longer because workers wait for the slowest of them.
 
-        It is the mean computing time of the slowest worker over that of all workers. If replicas communicate less often
-        than the workers inside, it is the product of the factors inside a replica and between replicas, each at its own
-        period. This is an upper bound, because the computing time of a replica's slowest worker varies less than that
-        of any worker.
+        It is the mean computing time of the slowest worker over that of all workers. The workers inside a replica wait
+        for each other in every step. If replicas exchange less often, the factor inside a replica is multiplied by the
+        factor between replicas at their period. The product is an upper bound, because the computing time of a
+        replica's slowest worker varies less than that of any worker.
         """
         jitter = self.spec.compute.jitter
-        # Exchanges without a group join all replicas; the workers inside a replica wait in every step.
+        # Exchanges without a group join all replicas.
         period = min(
             (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
         )
@@ -237,7 +218,7 @@ class ProjectionPlan:
 
     def _new_call_pricer(self, buckets: tuple[Bucket, ...], selection: PricedSettings) -> Price:
         """Return a function that prices a collective call whose gradients travel in these buckets."""
-        costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
+        priced_by_key: dict[Any, PricedCall] = {}
         priced_parts: dict[int, tuple[Call, list[PricedCall]]] = {}
 
         def price_call(call: Call) -> list[PricedCall]:
@@ -245,41 +226,39 @@ class ProjectionPlan:
                 parts = []
                 for part in split_call(call, self.spec.overlap, buckets):
                     key = cost_key(part)
-                    if key not in costs:
-                        costs[key] = self._price_part(part, selection)
-                    parts.append(PricedCall(part, *costs[key]))
+                    if key not in priced_by_key:
+                        priced_by_key[key] = self._priced(part, selection)
+                    parts.append(priced_by_key[key]._replace(call=part))
                 priced_parts[id(call)] = call, parts  # the cache keeps the call, so that its id stays unique
             _, parts = priced_parts[id(call)]
             return parts
 
         return price_call
 
-    def _price_part(
-        self, part: Call, selection: PricedSettings
-    ) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-        """Return the seconds of a collective, of encoding its payload, and of the collective after an idle link."""
-        prices = self.call_cost(part, selection)
+    def _priced(self, call: Call, selection: PricedSettings) -> PricedCall:
+        """Return a call with its seconds in the selected settings."""
+        prices = self.call_cost(call, selection)
         members = selection.select_settings(self.replicas)  # one worker of each replica
-        if part.group is not None:  # a group has the same ranks in every setting
-            members = np.full_like(members, len(part.group))
-        size = selection.select_traffic_rows(part.payload_bytes)
+        if call.group is not None:  # a group has the same ranks in every setting
+            members = np.full_like(members, len(call.group))
+        size = selection.select_traffic_rows(call.payload_bytes)
         encode_s: FloatOrArray = 0.0
         encode_bandwidth = self.spec.compute.encode_bandwidth
         if encode_bandwidth is not None:
-            encode_s = selection.computing_factor * selection.select_traffic_rows(part.encoded_bytes) / encode_bandwidth
-        idling = after_idling(part.collective, members, size, selection.network, prices.names, prices.name_index)
+            encode_s = selection.computing_factor * selection.select_traffic_rows(call.encoded_bytes) / encode_bandwidth
+        idling = after_idling(call.collective, members, size, selection.network, prices.names, prices.name_index)
         idling_times = None if idling is None else idling.times(selection.factors.communication)
         seconds: FloatOrArray = prices.seconds
-        if prices.sources != (CLOSED_FORM,):  # unknown seconds, which ``source_index`` reports, count as 0
+        if prices.sources != (CLOSED_FORM,):  # unknown seconds count as 0; `evaluators` marks their rows
             seconds = np.nan_to_num(np.asarray(seconds, dtype=np.float64))
-        return selection.factors.communication * seconds, encode_s, idling_times
+        return PricedCall(call, selection.factors.communication * seconds, encode_s, idling_times)
 
     def schedule(self, method_index: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
         """Return the schedule of a worker's step in the first setting.
 
         Args:
             method_index: index of a method that the setting includes.
-            network: a network without arrays.
+            network: a network; if it is a link, the fields are numbers.
             cache: cache of calls priced on this network.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
@@ -288,15 +267,14 @@ class ProjectionPlan:
         optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
         regular, rare = _regular_and_rare(traffic.exchanges)
         busy_s = self._busy_s(method_index, traffic, selection)
-        # If there are rare exchanges, the busy seconds include the regular ones.
         return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
 
     def least_busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
         """Return a lower bound on the seconds of a mean step of the first setting.
 
-        If the method also has rare exchanges, the bound is the seconds without them. Otherwise a worker at least
-        computes until its first message is ready, and then makes its calls one after another.
-        For the arguments, see `schedule`.
+        For a method with regular and rare exchanges, see `_regular_and_rare`, the bound leaves out the rare ones.
+        Otherwise a worker at least computes until its first message is ready, and then makes its calls one after
+        another. For the arguments, see `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         busy_s = self._busy_s(method_index, traffic, selection)
@@ -306,7 +284,7 @@ class ProjectionPlan:
         price_call = self._call_pricer(traffic, selection)
         total_s = 0.0
         for pattern in traffic.patterns:
-            # A worker waits for other calls in a later step, perhaps for no time.
+            # For a call with ``wait_steps`` the worker waits in a later step, perhaps for no time.
             parts = [part for call in pattern.calls for part in price_call(call) if not part.call.wait_steps]
             network_s = sum(first_value(part.cost_s) for part in parts)
             first_ready = min((part.call.ready for part in parts), default=1.0)
@@ -314,7 +292,10 @@ class ProjectionPlan:
         return total_s / self.spec.steps
 
     def _busy_s(self, method_index: int, traffic: Traffic, selection: PricedSettings) -> float:
-        """Return the seconds of a step of one setting in which the worker computes, or waits inside its replica."""
+        """Return the seconds of a step of one setting in which the worker computes, or waits inside its replica.
+
+        For a method with regular and rare exchanges they include the regular exchanges, as far as they are exposed.
+        """
         step_s = self._replica_times(method_index, selection).step_s
         busy_s = step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
@@ -329,71 +310,57 @@ class ProjectionPlan:
         return shared.busy_s[key]
 
     def least_network_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
-        """Return a lower bound on a mean step of the first setting: the seconds of some calls, one after another.
+        """Return a lower bound on the seconds of a mean step of the first setting, from some of its calls.
 
-        For each kind of collective and each group, these are the calls of the size with most bytes. A worker waits in
-        the same step for each call that counts.
-
-        Args:
-            method_index: index of a method that the setting includes.
-            network: a network without arrays.
-            cache: cache of calls priced on this network.
-
-        Returns:
-            The seconds; NaN if the time of a call is unknown.
+        For each collective and each group, the calls of one size count, that of most bytes in all, and only if a worker
+        waits for them in the same step. The rare exchanges of `_regular_and_rare` count if there are no regular ones.
+        NaN if the time of a call is unknown. For the arguments, see `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         regular, rare = _regular_and_rare(traffic.exchanges)
-        has_both = bool(regular and rare)  # then a step is not shorter than without the rare exchanges
-        shared = self._shared_prices(cache)
-        key = traffic.buckets, *map(id, regular if has_both else traffic.exchanges)  # the plan keeps the exchanges
-        if key not in shared.least_network_s:
-            patterns = calls_by_step(regular, self.spec.steps) if has_both else traffic.patterns
-            shared.least_network_s[key] = self._least_network_s(patterns, traffic.buckets, selection)
-        return shared.least_network_s[key]
-
-    def _least_network_s(
-        self, patterns: Sequence[CallPattern], buckets: tuple[Bucket, ...], selection: PricedSettings
-    ) -> float:
-        """Return the bound of `least_network_s` from the calls of each step."""
+        bounds_s = self._shared_prices(cache).least_network_s
+        key = traffic.buckets, *map(id, regular or rare)  # the plan keeps the exchanges, so ids are unique
+        if key in bounds_s:
+            return bounds_s[key]
         calls: dict[Any, Call] = {}
-        num_runs: dict[Any, dict[float, int]] = {}  # by collective and group, then by bytes
-        for pattern in patterns:
+        runs_by_kind: dict[Any, Counter[float]] = defaultdict(Counter)  # by collective and group, then by bytes
+        for pattern in calls_by_step(regular, self.spec.steps) if regular and rare else traffic.patterns:
             for call in pattern.calls:
-                for part in split_call(call, self.spec.overlap, buckets):
+                for part in split_call(call, self.spec.overlap, traffic.buckets):
                     if not part.wait_steps:  # later steps may hide the others completely
-                        kind_and_group, nbytes = (part.collective, part.group), first_value(part.payload_bytes)
-                        calls[kind_and_group, nbytes] = part
-                        runs_by_size = num_runs.setdefault(kind_and_group, {})
-                        runs_by_size[nbytes] = runs_by_size.get(nbytes, 0) + pattern.steps
+                        kind, nbytes = (part.collective, part.group), first_value(part.payload_bytes)
+                        calls[kind, nbytes] = part
+                        runs_by_kind[kind][nbytes] += pattern.steps
         total_s = 0.0
-        for kind_and_group, runs_by_size in num_runs.items():
-            nbytes, runs = max(runs_by_size.items(), key=math.prod)  # the size with most bytes: size times runs
-            total_s += runs * first_value(self.call_cost(calls[kind_and_group, nbytes], selection).seconds)
-        return total_s / self.spec.steps
+        for kind, runs_by_size in runs_by_kind.items():
+            nbytes, runs = max(runs_by_size.items(), key=math.prod)  # the largest product of size and runs
+            total_s += runs * first_value(self.call_cost(calls[kind, nbytes], selection).seconds)
+        bounds_s[key] = total_s / self.spec.steps
+        return bounds_s[key]
 
     def _first_setting(
         self, method_index: int, network: Network, cache: PriceCache | None
     ) -> tuple[Traffic, PricedSettings]:
-        """Return a method's traffic in the first setting, and the setting's prices on a network without arrays."""
+        """Return a method's traffic in the first setting, and this setting alone as the one to price."""
         traffics = self.method_plans[method_index].traffic
         (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
         cache = PriceCache() if cache is None else cache
-        return traffic, PricedSettings(first_setting, traffic.row_of_setting[:1], network, ndim=1, cache=cache)
+        return traffic, PricedSettings(first_setting, traffic.row_of_setting[:1], network, cache)
 
     def replica_times(self, method_index: int, network: Network, cache: PriceCache | None = None) -> ReplicaTimes:
         """Return the times of a method's step inside a replica in each setting."""
-        settings, cache = np.arange(len(self.specs)), PriceCache() if cache is None else cache
-        selection = PricedSettings(settings, settings, network, price_ndim(network), cache)
-        return self._replica_times(method_index, selection)
+        settings = np.arange(len(self.specs))
+        cache = PriceCache() if cache is None else cache
+        no_traffic = settings  # these times do not depend on the rows of a traffic
+        return self._replica_times(method_index, PricedSettings(settings, no_traffic, network, cache))
 
     def _replica_times(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
         """Return the times of a method's step inside a replica in the selected settings."""
-        compute_s = selection.computing_factor * selection.select_settings(self.method_plans[method_index].compute_s)
+        method_plan = self.method_plans[method_index]
+        compute_s = selection.computing_factor * selection.select_settings(method_plan.compute_s)
         algorithm = self.spec.algorithm_on(selection.network)
-        memory_plan = self.method_plans[method_index].memory_plan
-        return self.intra_replica.step_times(compute_s, memory_plan, self.workers, selection, algorithm)
+        return self.intra_replica.step_times(compute_s, method_plan.memory_plan, self.workers, selection, algorithm)
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
@@ -416,34 +383,32 @@ class ProjectionPlan:
         return selection.cache[key]
 
     def _zero_codes(self, network: Network) -> NDArray[np.int64]:
-        """Return zeros, one for each of S settings and n links, ``(S, n)``, or ``(S, 1)`` without several links."""
+        """Return zeros ``(S, n)`` for S settings on n links whose fields are arrays, or on another network (n = 1)."""
         num_links = 1
         if isinstance(network, Link) and np.ndim(network.bandwidth_bytes_per_s):
             num_links = np.shape(network.bandwidth_bytes_per_s)[-1]
         return np.zeros((len(self.specs), num_links), dtype=np.int64)
 
     def evaluators(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
-        """Return for each setting the least exact way in which a call of a method was timed.
-
-        A setting whose memory plan does not fit has no time.
+        """Return for each setting the least exact way in which a call of a method was timed, or why it has no time.
 
         Returns:
-            Texts, ``TIME_SOURCES`` first and then reasons why there is no time, and the index of each setting's text,
-            ``(S, 1)`` or ``(S, n)`` for n links.
+            texts: ``TIME_SOURCES``, then the reasons for unknown times: of a call, or because the memory does not fit.
+            codes: index of each setting's text, ``(S, n)`` for n links, or ``(1, 1)``.
         """
         code_by_text = {text: code for code, text in enumerate(TIME_SOURCES)}
         fits = self.method_plans[method_index].memory_plan.fits
         if cache.has_closed_forms and fits.all():
             return list(code_by_text), np.zeros((1, 1), dtype=np.int64)  # code 0 is the closed form
-        ndim, codes = price_ndim(network), self._zero_codes(network)
+        codes = self._zero_codes(network)
         for traffic in self.method_plans[method_index].traffic:
             settings, buckets = traffic.settings, traffic.on(network).buckets
-            selection = PricedSettings(settings, traffic.row_of_setting[settings], network, ndim, cache)
+            selection = PricedSettings(settings, traffic.row_of_setting[settings], network, cache)
             different_calls = {cost_key(call): call for call in traffic.calls}.values()
             for call in different_calls:
                 for part in split_call(call, self.spec.overlap, buckets):
                     prices = self.call_cost(part, selection)
-                    new_codes = _text_codes(code_by_text, prices.sources, prices.source_index, len(settings))
+                    new_codes = by_link(shared_codes(code_by_text, prices.sources)[prices.source_index])
                     # A higher code is further from a formula; reasons for unknown times come last.
                     codes[settings] = np.maximum(codes[settings], new_codes)
         for setting in np.flatnonzero(~fits).tolist():
@@ -452,31 +417,35 @@ class ProjectionPlan:
             codes[setting] = code_by_text.setdefault(text, len(code_by_text))
         return list(code_by_text), codes
 
-    def algorithms(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
+    def algorithms(
+        self, method_index: int, network: Network, cache: PriceCache, code_by_text: dict[str, int]
+    ) -> NDArray[np.int64]:
+        """Return the code of the text in each setting that names the algorithms of a method's calls, ``(S, n)``.
 
-        Returns:
-            Texts, and the index of each setting's text, ``(S, 1)`` or ``(S, n)`` for n links.
+        The text has the algorithm of the largest call first, and each algorithm once.
+
+        Args:
+            method_index: index of the method.
+            network: n links whose fields are arrays, or another network (n = 1).
+            cache: cache of calls priced on this network.
+            code_by_text: codes of texts, to which this call adds new texts.
         """
-        ndim, codes = price_ndim(network), self._zero_codes(network)
-        code_by_text: dict[str, int] = {}
+        codes = self._zero_codes(network)
         for traffic in self.method_plans[method_index].traffic:
-            settings = traffic.settings
-            traffic_rows = traffic.row_of_setting[settings]
-            for rows, calls in _largest_first(traffic, traffic_rows):  # indices into the settings of the traffic
-                selection = PricedSettings(settings[rows], traffic_rows[rows], network, ndim, cache)
+            for settings, calls in _largest_first(traffic):
+                selection = PricedSettings(settings, traffic.row_of_setting[settings], network, cache)
                 texts, text_index = self._algorithm_names(calls, selection)
-                codes[settings[rows]] = _text_codes(code_by_text, texts, text_index, len(rows))
-        return list(code_by_text) or [""], codes  # a method without calls has no algorithm, code 0
+                codes[settings] = by_link(shared_codes(code_by_text, texts)[text_index])
+        return codes
 
     def _algorithm_names(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the different combinations of the calls' algorithms, and the index of each setting's combination."""
+        """Return texts that each name the calls' algorithms in order, and the index of each setting's text."""
         combinations: list[tuple[str, ...]] = [()]
         combination_index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
             # Sizes are floats, as in `split_call`, so that `call_cost` finds its prices in the cache.
             prices = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
-            # One number for each pair of a combination of the calls before and this call's algorithm.
+            # A pair is a combination of the algorithms of the calls so far, and this call's algorithm, as one number.
             pairs = combination_index * len(prices.names) + prices.name_index
             used_pairs, inverse = np.unique(pairs, return_inverse=True)
             combination_index = inverse.reshape(pairs.shape)
@@ -488,19 +457,15 @@ class ProjectionPlan:
         return [", ".join(dict.fromkeys(names)) for names in combinations], combination_index
 
 
-def _text_codes(
-    code_by_text: dict[str, int], texts: Sequence[str], text_index: NDArray[np.int64], rows: int
-) -> NDArray[np.int64]:
-    """Return the codes of selected texts, ``(rows, n)`` or ``(1, n)``; add new texts to ``code_by_text``."""
-    text_codes = np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts])
-    num_rows = rows if np.ndim(text_index) else 1  # one index for all rows
-    return np.reshape(text_codes[text_index], (num_rows, -1))
+def shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the code of each text from a dictionary; add a text that it does not have with the next code."""
+    return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
 
 
 def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
     """Return the exchanges of every step inside a replica, and the rarer ones between replicas, which follow them.
 
-    If something between replicas is also sent in every step, all exchanges are in the first list and priced together.
+    If replicas also exchange in every step, all exchanges are in the first list, which is priced together.
     """
     regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
     rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
@@ -509,21 +474,22 @@ def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[E
     return regular, rare
 
 
-def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:
-    """Group the settings that order a traffic's calls equally by size.
+def _largest_first(traffic: Traffic) -> list[tuple[Indices, list[Call]]]:
+    """Return groups of a traffic's settings, and for each the different calls, the largest first.
 
-    Each group has the indices of its settings among the rows, and the different calls, the largest first.
+    The settings of a group have the calls in the same order of size.
     """
+    settings = traffic.settings
     call_by_size: dict[Any, Call] = {}
     for call in traffic.calls:
         call_by_size.setdefault((call.collective, size_key(call.payload_bytes)), call)
     calls = list(call_by_size.values())
     if not any(isinstance(call.payload_bytes, np.ndarray) for call in calls):
-        return [(np.arange(len(traffic_rows)), sorted(calls, key=lambda call: -call.payload_bytes))]
-    sizes = np.stack([np.broadcast_to(call.payload_bytes, traffic_rows.shape) for call in calls], axis=1)
+        return [(settings, sorted(calls, key=lambda call: -call.payload_bytes))]
+    sizes = np.stack([np.broadcast_to(call.payload_bytes, settings.shape) for call in calls], axis=1)
     orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
     order_index = order_index.reshape(-1)
     return [
-        (np.flatnonzero(order_index == number), [calls[index] for index in order])
+        (settings[order_index == number], [calls[index] for index in order])
         for number, order in enumerate(orders.tolist())
     ]

@@ -15,17 +15,11 @@ from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.planner.bounds import StepTimeVariants, basis_text, combined_bounds
 from syncline.planner.periods import period_of
-from syncline.planner.projection.bounds import (
-    FactorBounds,
-    by_link,
-    communication_bounds,
-    computing_bounds,
-    step_time_variants,
-)
+from syncline.planner.projection.bounds import FactorBounds, communication_bounds, computing_bounds, step_time_variants
 from syncline.planner.projection.columns import Categorical, Columns, categorical, flattened, reshaped
 from syncline.planner.projection.memory_plan import memory_record
-from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import NetworkGroup, PriceCache, network_groups, value_per_spec
+from syncline.planner.projection.plan import ProjectionPlan, shared_codes
+from syncline.planner.projection.pricing import NetworkGroup, PriceCache, by_link, network_groups, value_per_spec
 from syncline.planner.projection.thresholds import speedup_ratio, threshold_columns
 from syncline.specs import ProjectSpec
 
@@ -80,7 +74,7 @@ def plan_columns(
         extra_columns: further columns of the rows, which come first.
 
     Raises:
-        SpecError: a number of workers that a network cannot join.
+        SpecError: a network cannot join that many workers.
     """
     spec, groups = plan.spec, network_groups(networks)
     computing = computing_bounds(plan)
@@ -96,7 +90,7 @@ def plan_columns(
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
     bases = [basis_text(first, second) for first in computing.basis for second in communication.basis]
     takes_time = ~(step_s <= 0)  # also true for an unknown time, nan
-    first_reason = len(TIME_SOURCES)  # code of the first reason why a time is unknown
+    first_reason = len(TIME_SOURCES)  # code of the first reason for an unknown time
     hardware = [setting.compute.hardware for setting in plan.specs]
     peak_s = value_per_spec(plan.specs, _peak_s)
     columns: Columns = {
@@ -133,7 +127,8 @@ def plan_columns(
         "basis": reshaped(categorical(bases), len(plan.specs), len(networks), 1),
     }
     if with_thresholds:
-        columns |= threshold_columns(plan, groups, evaluators.codes == 0, computing, communication)
+        is_closed_form = evaluators.codes == 0  # the first of `TIME_SOURCES`
+        columns |= threshold_columns(plan, groups, is_closed_form, computing, communication)
     columns |= _memory_columns(plan)
     included = np.broadcast_to(plan.included[:, None, :], step_s.shape)
     return {name: flattened(column, included) for name, column in columns.items()}
@@ -177,19 +172,13 @@ def _price_methods(
             )
             for variant, method_variant in zip(variants, method_variants, strict=True):
                 variant[cells] = method_variant
-            texts, codes = plan.algorithms(method_index, network, cache)
-            algorithms[cells] = _shared_codes(algorithm_codes, texts)[codes]
+            algorithms[cells] = plan.algorithms(method_index, network, cache, code_by_text=algorithm_codes)
             texts, codes = plan.evaluators(method_index, network, cache)
-            evaluators[cells] = _shared_codes(evaluator_codes, texts)[codes]
+            evaluators[cells] = shared_codes(evaluator_codes, texts)[codes]
     return _Prices(
         times, variants, algorithms=Categorical(algorithms, tuple(algorithm_codes)),
         evaluators=Categorical(evaluators, tuple(evaluator_codes)),
     )  # fmt: skip
-
-
-def _shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the code of each text from a dictionary; add a text that it does not have with the next code."""
-    return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
 
 
 def _by_setting(values: Sequence[Any]) -> Categorical:

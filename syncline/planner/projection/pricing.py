@@ -6,17 +6,17 @@ second if the network is a link whose fields are arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CLOSED_FORM, CollectivePrices
 from syncline.costmodel.network.link import NUMBERS, stacked_links
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
@@ -30,10 +30,10 @@ A = TypeVar("A")
 
 
 class PriceCache(dict[Any, CollectivePrices]):
-    """Priced collectives on one network by the key of `ProjectionPlan.call_cost`, for all plans that send the same.
+    """Prices of collectives on one network, which all plans on this network share, by what decides each price.
 
     Attributes:
-        has_closed_forms: whether all of them have a closed form.
+        has_closed_forms: whether all prices have a closed form.
     """
 
     has_closed_forms = True
@@ -51,14 +51,14 @@ The simulation is imported when a projection first needs it.
 """
 
 
-class PricedSettings(NamedTuple):
+@dataclass(frozen=True)
+class PricedSettings:
     """The settings of a plan that are priced together on a network.
 
-    Attributes:
+    Args:
         settings: index of each setting in the plan.
         traffic_rows: index of each setting in the arrays of its traffic.
         network: the network, or a link whose fields are arrays.
-        ndim: number of axes of the prices, see `price_ndim`.
         cache: the calls that are priced already.
         factors: factors of computing and of communication for these settings.
     """
@@ -66,9 +66,26 @@ class PricedSettings(NamedTuple):
     settings: Indices
     traffic_rows: Indices
     network: Network
-    ndim: int
     cache: PriceCache
     factors: Factors = AS_PREDICTED
+
+    @cached_property
+    def ndim(self) -> int:
+        """Return the number of axes of the prices."""
+        return price_ndim(self.network)
+
+    def at_rows(self, rows: Indices) -> PricedSettings:
+        """Return some of these settings, by their indices ``rows``, with their links, factors and this cache."""
+        count, (computing, communication) = len(self.settings), self.factors
+        if np.ndim(computing):
+            computing = computing[rows]
+        if np.ndim(communication) == self.ndim and len(communication) == count:  # else it is the same in all settings
+            communication = communication[rows]
+        network = self.network if len(rows) == count else links_of_rows(self.network, rows)
+        factors = Factors(computing, communication)
+        return replace(
+            self, settings=self.settings[rows], traffic_rows=self.traffic_rows[rows], network=network, factors=factors
+        )
 
     def select_settings(self, values: Any) -> Any:
         """Return the entries of these settings in an array of all settings of the plan; return a number unchanged."""
@@ -149,42 +166,37 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
     return result
 
 
-def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
-    """Return the rows of a factor that has an entry for each of ``count`` settings; return any other factor unchanged.
+def joined_rows(
+    rows_and_times: Sequence[tuple[Indices, Any]], names: Iterable[str], count: int, ndim: int
+) -> dict[str, Floats]:
+    """Return the fields ``names`` of several times as arrays of ``count`` rows and ``ndim`` axes; other rows are 0.
 
-    A factor with such entries is an array of ``ndim`` axes, the first for the settings.
+    Args:
+        rows_and_times: the rows of each time in the arrays; a field of a time is a number, or an array that broadcasts.
+        names: names of the fields.
+        count: number of rows.
+        ndim: number of axes.
     """
-    has_setting_axis = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
-    return factor[rows] if has_setting_axis else factor
-
-
-def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """Merge the step times of parts of ``count`` settings, given with their indices; settings in no part have 0 s."""
     columns = {}
-    for field in fields(StepTime):
-        rows_and_values = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
-        columns[field.name] = joined_arrays(rows_and_values, count, ndim)
-    return StepTime(**columns)
+    for name in names:
+        aligned = [(rows, np.array(getattr(times, name), np.float64, ndmin=ndim)) for rows, times in rows_and_times]
+        row_shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
+        columns[name] = np.zeros((count, *row_shape))
+        for rows, values in aligned:
+            columns[name][rows] = values
+    return columns
 
 
-def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, ndim: int) -> NDArray[np.float64]:
-    """Merge arrays into one of ``count`` rows, from the row indices and values of each; other rows are 0.
-
-    An array may have fewer than ``ndim`` axes, as a number or if all its rows are equal, and one link or several.
-    """
-    # Give all arrays ``ndim`` axes, with new axes of length 1 in front.
-    aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
-    row_shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
-    joined_values = np.zeros((count, *row_shape))
-    for rows, values in aligned:
-        joined_values[rows] = values
-    return joined_values
+def by_link(values: Any) -> Any:
+    """Return values of settings and links as ``(S, n)``, from a number or an array that may lack the axis of links."""
+    array = np.asarray(values)
+    return array[:, None] if array.ndim == 1 else np.atleast_2d(array)
 
 
 class StepTimeCache:
-    """A cache of step times with exchanges in every step, by the costs of their calls.
+    """A cache of step times of exchanges that run in every step.
 
-    The key has the costs but not the network, because methods of one layout and similar networks share costs.
+    A key has the costs of the calls but not the network, so that networks with equal costs share a step time.
 
     Args:
         steps: T, the number of steps.

@@ -37,7 +37,7 @@ from syncline.methods import MethodBase
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """The exchanges of all settings that exchange at the same steps, with arrays for sizes that differ.
+    """The exchanges of all settings that exchange in the same steps, with arrays for sizes that differ.
 
     Attributes:
         row_of_setting: ``(S,)``: index of each setting in arrays of sizes; -1 if the setting has other traffic.
@@ -73,7 +73,6 @@ class Traffic:
 
 
 def traffic_of(
-    method: MethodBase,
     workers: Indices,
     mask: NDArray[np.bool_],
     steps: int,
@@ -83,21 +82,20 @@ def traffic_of(
     """Return the exchanges of a method in S settings, one `Traffic` for all settings that differ only in sizes.
 
     Args:
-        method: the method.
         workers: ``(S,)``: P, the number of workers.
         mask: ``(S,)``: whether the setting includes the method.
         steps: T, the number of steps.
         exchanges_among: function that returns the exchanges among a number of workers.
-        same_for_all: whether these exchanges do not depend on the number if the method's do not.
+        same_for_all: whether the exchanges are expected to be the same for any number of workers above 1.
 
     Raises:
         SpecError: the method cannot serve so many workers.
     """
     counts = sorted(set(workers[mask].tolist()))
     group_counts = [count for count in counts if count > 1]
-    exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
+    exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all)
     exchanges_by_count[1] = []  # a single worker has no other to exchange with
-    if len(counts) == 1:  # nothing to compare, or to join
+    if len(counts) == 1:  # there is nothing to compare or to join
         return [Traffic(_rows_of(mask), exchanges_by_count[counts[0]], steps)]
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
@@ -118,7 +116,7 @@ def _rows_of(mask: NDArray[np.bool_]) -> Indices:
 
 
 def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
-    """Return the value for each number of workers; ``same_for_all`` values are computed for the first and last only."""
+    """Return the value for each number of workers; of ``same_for_all`` values compute only the first and the last."""
     if len(counts) > 2 and same_for_all:
         first_value = value_of(counts[0])
         if first_value == value_of(counts[-1]):
@@ -127,11 +125,11 @@ def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_
 
 
 def value_per_setting(
-    value_of: Callable[[int], int], method: MethodBase, workers: Indices, mask: NDArray[np.bool_]
+    value_of: Callable[[int], int], workers: Indices, mask: NDArray[np.bool_], same_for_all: bool
 ) -> IntOrArray:
-    """Return a value of each setting by its number of workers, or one number if all settings in the mask agree."""
+    """Return ``value_of(number of workers)`` for each setting in the mask, or one number if all of them agree."""
     counts = sorted(set(workers[mask].tolist()))
-    value_by_count = _value_by_count(counts, value_of, method.same_for_any_group)
+    value_by_count = _value_by_count(counts, value_of, same_for_all)
     if len(set(value_by_count.values())) == 1:
         return value_by_count[counts[0]]
     setting_values = np.zeros(len(workers), dtype=np.int64)
@@ -166,12 +164,12 @@ def _join_exchanges(exchange_lists: Sequence[list[Exchange]], list_index: Indice
 
 
 class ParameterShard(NamedTuple):
-    """The parameters of a worker that the same group of workers of its replica has copies of.
+    """A part of a worker's parameters, of which other workers of its replica have copies.
 
     Attributes:
-        tensors: number of elements of each tensor of one worker.
-        group: the first group of workers with copies.
-        sharers: workers over which sharded states are spread, neighbours in the group; a divisor of its size.
+        tensors: number of elements of each tensor of the part.
+        group: ranks of the first group of workers with copies of the same part.
+        sharers: neighbours in the group that together store one copy of the sharded states; a divisor of its size.
     """
 
     tensors: tuple[int, ...]
@@ -180,7 +178,7 @@ class ParameterShard(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Return the number of parameters of one worker."""
+        """Return the number of parameters."""
         return sum(self.tensors)
 
     @property
@@ -195,21 +193,20 @@ class ParameterShard(NamedTuple):
 
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
-    """Divide a worker's parameters into shards: experts are one of their own if another group has their copies."""
+    """Divide a worker's parameters into shards: the experts are a separate one if another group has copies of them."""
     group, sharers = layout.gradient_group, layout.gradient_workers // layout.copies
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
-    # The workers that store a copy of the other states together hold this many copies of an expert.
+    # The ``sharers * tensor`` workers that together store a copy of the other states have this many of an expert.
     copies_of_experts = sharers * layout.tensor // (layout.expert_tensor_workers * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
-    other_elements: list[int] = []
-    expert_elements: list[int] = []
+    elements: dict[bool, list[int]] = {False: [], True: []}  # by whether a tensor is of an expert
     for tensor, is_expert in zip(worker_tensors.tensors, worker_tensors.experts, strict=True):
-        (expert_elements if is_expert else other_elements).append(tensor.elements)
+        elements[is_expert].append(tensor.elements)
     return [
-        ParameterShard(tuple(other_elements), group, sharers),
-        ParameterShard(tuple(expert_elements), expert_group, expert_sharers),
+        ParameterShard(tuple(elements[False]), group, sharers),
+        ParameterShard(tuple(elements[True]), expert_group, expert_sharers),
     ]
 
 
@@ -290,12 +287,12 @@ def _exchanges_of_step(tensors: Sequence[int], sharers: IntOrArray, options: Ste
     )  # fmt: skip
 
 
-def _exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchange]:
-    """Return the exchanges of every step between the workers of a replica that have the same parameters."""
+def exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchange]:
+    """Return the exchanges of every step between the workers of a replica that have copies of a shard."""
     if len(shard.group) == 1:
         return []
     exchanges: list[Exchange] = []
-    # The workers that store a copy of the states together exchange shards; then copies sum their gradients.
+    # The sharers of each copy of the states reduce and gather; in between, the copies sum their gradients.
     for exchange in _exchanges_of_step(shard.tensors, shard.sharers, options):
         if exchange.in_backward:  # the whole gradient, which all copies sum at once
             exchanges.append(replace(exchange, first_group=shard.group))
@@ -328,7 +325,7 @@ def exchanges_of_worker(
 def exchanges_between(
     method: MethodBase, tensors: Sequence[TensorShape], replicas: int, layout: Layout, share: float
 ) -> Iterator[Exchange]:
-    """Yield a worker's exchanges with its counterparts in other replicas, each before a gather inside the replica.
+    """Yield a worker's exchanges with other replicas, each followed by the gather of its result inside the replica.
 
     Args:
         method: the method.
@@ -345,7 +342,7 @@ def exchanges_between(
             group = range(group.start * stride, group.stop * stride, group.step * stride)
         yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, first_group=group)
         if layout.gradient_workers > 1 and not method.sends_in_backward:
-            # Bytes of a collective's result over those of its input.
+            # The bytes of a collective's result, divided by those of its input.
             growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(
                 exchange, payload_bytes=size * growth.get(exchange.collective, 1.0), encoded_bytes=0.0,

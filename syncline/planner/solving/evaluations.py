@@ -20,9 +20,9 @@ from syncline.costmodel.scaling.relative import relative_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.bounds import at_bounds, combined_bounds
-from syncline.planner.projection.bounds import by_link, communication_bounds, computing_bounds
+from syncline.planner.projection.bounds import communication_bounds, computing_bounds
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import PriceCache, network_groups
+from syncline.planner.projection.pricing import PriceCache, by_link, network_groups
 from syncline.planner.projection.project import project_all
 from syncline.planner.projection.training_totals import loss_fit_method, with_training
 from syncline.planner.projection.whole_training import WholeTraining
