@@ -81,7 +81,7 @@ class ProjectedGrid:
             is_same_method = grid.method == other_grid.method or "" in (grid.method, other_grid.method)
             if grid.path == other_grid.path and is_same_method:
                 raise SpecError(other_grid.origin, other_grid.path, "each field once")
-        method_grids, network_grids, setting_grids = [], [], []
+        grids_by_field: dict[str, list[Grid]] = {"method": [], "network": [], "": []}  # "": any other field
         for grid in grids:
             first_field = grid.path.split(".")[0]
             if first_field in ("methods", "networks"):
@@ -90,24 +90,20 @@ class ProjectedGrid:
             if grid.method and first_field != "method":
                 expected = f"no method before {grid.path}, which is not a field of a method"
                 raise SpecError(grid.origin, grid.method, expected)
-            if first_field == "method":
-                method_grids.append(grid)
-            elif first_field == "network":
-                network_grids.append(grid)
-            else:
-                setting_grids.append(grid)
-        setting_grids.sort(key=_nesting_order)
+            grids_by_field[first_field if first_field in grids_by_field else ""].append(grid)
+        setting_grids = [
+            replace(grid, path="compute.hardware") if grid.path == "hardware" else grid
+            for grid in sorted(grids_by_field[""], key=_nesting_order)
+        ]
         self.spec = spec
-        self.worker_counts: Sequence[int] = ()
-        for grid in setting_grids:
-            if grid.path == "workers":
-                self.worker_counts = grid.values
-        self.other_grids = [grid for grid in setting_grids if grid.path != "workers"]
+        counts = [grid.values for grid in setting_grids if grid.path == "workers"]
+        self.worker_counts: Sequence[int] = counts[0] if counts else ()
+        self.outer_grids = [grid for grid in setting_grids if grid.path != "workers"]
         self._models: dict[tuple[int, int], Model] = {}
         self._check_values(setting_grids)
-        self.methods, self._method_columns = variants_of(spec.methods, method_grids)
-        self.networks = NetworkGrid(spec.networks, network_grids)
-        self.shape = [len(grid.values) for grid in self.other_grids]
+        self.methods, self._method_columns = variants_of(spec.methods, grids_by_field["method"])
+        self.networks = NetworkGrid(spec.networks, grids_by_field["network"])
+        self.shape = [len(grid.values) for grid in self.outer_grids]
         self.rows = math.prod([*self.shape, len(self.worker_counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
             raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows or fewer, not {self.rows:,}")
@@ -123,16 +119,12 @@ class ProjectedGrid:
             for value in values:
                 self._spec_with([*first_values[:index], (grid, value), *first_values[index + 1 :]])
 
-    def _spec_with(self, grid_values: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
+    def _spec_with(self, values: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
         """Return the spec with the value of each grid."""
-        values = [  # ``hardware`` is short for a field of the spec
-            (replace(grid, path="compute.hardware") if grid.path == "hardware" else grid, value)
-            for grid, value in grid_values
-        ]
         overrides = []
         for grid, value in sorted(values, key=lambda grid_and_value: grid_and_value[0].path.count(".")):
             # A field comes before the fields inside it, which a value of the whole field would replace.
-            if grid.path == "compute.hardware":  # the times of a step in the spec are those of its own hardware
+            if grid.path == "compute.hardware":  # step times in the spec are measured on the spec's own hardware
                 for name in ("compute.seconds", "compute.batch_times"):
                     overrides.append(Override(name, None, grid.origin, written=None))
             if grid.path != "sequence":
@@ -140,9 +132,9 @@ class ProjectedGrid:
         try:
             spec = load_spec(dict(self.spec), overrides, ProjectSpec)
         except SpecError as error:
-            raise error_of_grid(error, values, values) from None
+            raise error_of_grid(error, possible_causes=values, settings=values) from None
         for grid, value in values:
-            if grid.path == "sequence":
+            if grid.path == "sequence":  # it changes the model that the spec has built
                 return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.origin)})
         return spec
 
@@ -185,7 +177,7 @@ class ProjectedGrid:
             thresholds: whether to find the bandwidths at which a method is worth it.
 
         Raises:
-            SpecError: a number of workers that no network can join.
+            SpecError: no network can join a number of workers.
         """
         settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, setting_columns in self._settings(at_a_time=settings_at_a_time):
@@ -210,14 +202,12 @@ class ProjectedGrid:
         value_indices: list[tuple[int, ...]] = []
         for indices in itertools.product(*map(range, self.shape)):
             spec = self._spec_with(
-                [(grid, grid.values[index]) for grid, index in zip(self.other_grids, indices, strict=True)]
+                [(grid, grid.values[index]) for grid, index in zip(self.outer_grids, indices, strict=True)]
             )
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.worker_counts), 1), at_a_time):
-                counts = self.worker_counts[begin : begin + at_a_time]
-                new_specs = [spec]
-                if counts:  # otherwise the spec's number
-                    new_specs = with_workers(spec, counts, self.refused)
+                counts = self.worker_counts[begin : begin + at_a_time]  # empty without a grid over workers
+                new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
                 if specs and len(specs) + len(new_specs) > at_a_time:
                     yield specs, self._grid_columns(value_indices)
                     specs, value_indices = [], []
@@ -229,10 +219,10 @@ class ProjectedGrid:
         """Return a column for each grid over a field that is not a column of projections.
 
         Args:
-            value_indices: index of each grid's value, for each setting.
+            value_indices: for each setting the index of the value in each grid of ``outer_grids``.
         """
         columns: GridColumns = {}
-        for position, grid in enumerate(self.other_grids):
+        for position, grid in enumerate(self.outer_grids):
             if grid.path not in WITH_COLUMN:
                 # In projections the column ``algorithm`` has the algorithms that the requested policy chose.
                 name = "asked_algorithm" if grid.path == "algorithm" else grid.path

@@ -80,7 +80,7 @@ def _read_method(value: Any, option: str) -> MethodBase:
 
 
 def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase:
-    """Return a copy of a method whose fields have these values; the grids name the fields."""
+    """Return a copy of a method whose fields, which the grids name, have these values."""
     if not values:
         return base
     overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in values]
@@ -159,7 +159,7 @@ class NetworkGrid:
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        # Whether a grid is over a number of a link, and its values, are the same for all bases.
+        # All bases agree on which grids are over independent numbers, and on their values.
         for grid, link_number, indices in zip(self.field_grids, self._link_numbers[0], grid_indices, strict=True):
             if link_number is None:
                 columns[grid.path] = indices, grid.shown
@@ -182,7 +182,7 @@ class NetworkGrid:
 
 
 def _read_network(value: Any, option: str) -> Network:
-    """Return the network that a value describes; without a name, its description becomes its name, as in specs."""
+    """Return the network that a value describes; a network without a name is named after its link, as in specs."""
     parsed_network = network(value, option)
     fields_or_name = network_fields(parsed_network)
     if parsed_network.name or isinstance(fields_or_name, str):
@@ -197,7 +197,7 @@ def _field_name_in_specs(grid: Grid) -> str:
 
 
 def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
-    """Return the Python name and the values of a grid's field if it is an independent number of a link; else None."""
+    """Return the Python name and the values of a grid's field if it is one of `INDEPENDENT_NUMBERS`; else None."""
     name = INDEPENDENT_NUMBERS.get(_field_name_in_specs(grid))
     if not isinstance(base, Link) or name is None:
         return None
@@ -206,7 +206,7 @@ def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]]
 
 
 def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
-    """Return the network with another value of a field, by the field's name in specs or in Python.
+    """Return the network with another value of a grid's field, which may have its name in specs or in Python.
 
     Raises:
         SpecError: names the grid.

@@ -54,7 +54,7 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     for rule in rules:
         step = plan.step(0, placed_network(network, rule, layout, spec.workers))
         steps_s.append(first_value(step.step_time_s))
-    return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]
+    return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]  # nan: an unknown time
 
 
 FEW_ROWS = 1000
@@ -88,29 +88,23 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the numbers of workers; if it joins some, the rows of others say why.
+    """Refuse a network that can join none of the numbers of workers; if it joins some, other rows have no time.
 
     Raises:
         SpecError: the error of the network.
     """
-    networks: dict[str, Network] = {}
-    counts_by_network: dict[str, dict[int, None]] = {}  # each number once, in order
+    network_by_name: dict[str, Network] = {}
+    counts_by_name: dict[str, dict[int, None]] = {}  # each number once, in order
     for spec in specs:
         for network in spec.networks:
             if not isinstance(network, Link):
-                networks.setdefault(network.name, network)
-                counts_by_network.setdefault(network.name, {})[spec.workers] = None
-    for name, network in networks.items():
-        first_refusal = None
-        for workers in counts_by_network[name]:
-            refusal = _refusal_of_network(network, workers)
-            if refusal is None:
-                break
-            first_refusal = first_refusal or refusal
-        else:
-            assert first_refusal is not None
-            expected = f"{first_refusal.expected} (network {name!r})"
-            raise SpecError(first_refusal.path, first_refusal.value, expected)
+                network_by_name.setdefault(network.name, network)
+                counts_by_name.setdefault(network.name, {})[spec.workers] = None
+    for name, network in network_by_name.items():
+        first, *others = counts_by_name[name]
+        refusal = _refusal_of_network(network, first)
+        if refusal is not None and all(_refusal_of_network(network, workers) for workers in others):
+            raise SpecError(refusal.path, refusal.value, f"{refusal.expected} (network {name!r})")
 
 
 def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
@@ -151,7 +145,10 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
 
 
 def _longer_list(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
-    """Return the list of methods that contains all methods of the other, in its order, or None if neither does."""
+    """Return the list of methods that has all methods of the other in the same order; None if neither does.
+
+    Methods are compared by identity: specs that differ only in workers share the objects.
+    """
     if first is second:
         return first
     for longer, shorter in ((first, second), (second, first)):

@@ -41,12 +41,12 @@ class Options:
 
     Args:
         workers: numbers, or text with commas between.
-        models, hardware, methods: names, each with commas between; fields in braces; or values that specs take.
+        models, hardware, methods: values that specs take, or texts: names with commas between, or fields in braces.
         sequence: T, the sequence length of the models.
         overlap: ``none``, ``ddp`` or ``async``.
         algorithm: the name of an algorithm or of a policy.
         precision: ``fp32``, ``bf16`` or ``fp16``.
-        layouts: layouts of a replica, ``tensor=8,pipeline=4`` or fields each.
+        layouts: layouts of a replica, each a text as ``tensor=8,pipeline=4``, or fields.
         batch_tokens: tokens of all workers in a step, rounded to whole sequences.
         period: steps between exchanges of methods that exchange now and then; ``preset``: each preset's own.
     """
@@ -86,7 +86,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     models = _models(spec, options)
     computing = []
     for name in names_of(options.hardware):
-        # The times of a step in the spec are those of its own hardware.
+        # Step times in the spec are measured on the spec's own hardware.
         update = {"seconds": None, "batch_times": None, "hardware": hardware(name, "--hardware")}
         computing.append(spec.compute.model_copy(update=update))
     workers = counts_of(options.workers) if options.workers else [spec.workers]
@@ -99,9 +99,9 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
         "precision": (options.precision, PRODUCT_FORMATS),
     }
     for name, (value, choices) in checked_values.items():
-        if value is not None and value not in choices:
-            raise SpecError(f"--{name}", value, one_of(choices, value))
         if value is not None:
+            if value not in choices:
+                raise SpecError(f"--{name}", value, one_of(choices, value))
             changed_fields[name] = value
     specs: list[ProjectSpec] = []
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
@@ -129,7 +129,7 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
 
 
 def with_steps_for(spec: Experiment, tokens: float) -> Experiment:
-    """Return a projection with the number of steps that process ``tokens``, rounded and at least one."""
+    """Return a projection with as many steps as process ``tokens``, rounded and at least one; other specs unchanged."""
     if not isinstance(spec, ProjectSpec):
         return spec
     return spec.model_copy(update={"steps": max(1, round(tokens / spec.batch_tokens))})
@@ -179,7 +179,7 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
     Args:
         spec: spec with any number of workers.
         workers: numbers of workers.
-        refused: numbers that each of the spec's methods refuses, of `refused_by`; empty: no method refuses any.
+        refused: for each of the spec's methods the numbers that it refuses, see `refused_by`; empty: none refuses any.
     """
     specs = []
     for count in workers:
@@ -192,20 +192,18 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
 
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
-    """Return for each method the numbers of workers that it cannot synchronise; none for the first, the baseline."""
+    """Return for each method the numbers of workers that it refuses; the first, the baseline, must serve all."""
     refused: list[set[int]] = [set()]
     for method in methods[1:]:
-        tried_counts = workers
-        if method.same_for_any_group and refusal_of(method, workers[-1]) is None:
-            tried_counts = ()  # what serves one number of workers serves any
-        refused.append({count for count in tried_counts if refusal_of(method, count) is not None})
+        serves_any = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused.append(set() if serves_any else {count for count in workers if refusal_of(method, count)})
     return refused
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
     """Return the error with which a method refuses a number of workers, or None if it accepts it."""
     try:
-        method.exchanges(1, workers)
+        method.exchanges(1, workers)  # of a model with one parameter
     except SpecError as error:
         return error
     return None
@@ -293,11 +291,11 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     lowest, highest = min(LOWEST_BANDWIDTH, *link_bandwidths), max(HIGHEST_BANDWIDTH, *link_bandwidths)
     bandwidths = np.geomspace(lowest, highest, POINTS_PER_CURVE)
     labels_of_specs = [_labels(spec) for spec in specs]
-    shown_labels = []
-    for name in labels_of_specs[0]:
-        distinguishes = len({labels[name] for labels in labels_of_specs}) > 1
-        if distinguishes or name in ("model", "workers"):
-            shown_labels.append(name)
+    shown_labels = [
+        name
+        for name in labels_of_specs[0]
+        if name in ("model", "workers") or len({labels[name] for labels in labels_of_specs}) > 1
+    ]
     panels = []
     for spec, labels in zip(specs[:MOST_PANELS], labels_of_specs, strict=False):
         plan = ProjectionPlan([spec])
@@ -328,7 +326,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 
 
 def _labels(spec: ProjectSpec) -> dict[str, str]:
-    """Return the labels that distinguish a projection from others; empty without hardware or layout."""
+    """Return the labels of a projection, by field; a label is empty if the projection has no hardware or layout."""
     layout = spec.layout.build()
     return {
         "model": spec.model.name,

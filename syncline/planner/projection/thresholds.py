@@ -31,7 +31,7 @@ INNER_POINTS, NUM_SPLITS = 9, 6
 """Points inside the interval with a crossing, and how often it is split, an even number: into a million parts."""
 
 FEW_ROWS = 512
-"""Number of thresholds up to which pricing at the points of two splits costs less than pricing twice."""
+"""Number of thresholds up to which pricing once at the points of two splits costs less than pricing twice."""
 
 ROUNDING = 1e-15
 """Relative difference that sums of the same times may have."""
@@ -132,7 +132,7 @@ def _speedups_on_links(
 
 
 def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS) -> dict[str, Thresholds]:
-    """Return the highest bandwidth at which speedups cross each ratio, and whether they reach it above or below.
+    """Return the highest bandwidth at which speedups cross each ratio, and on which side of it they reach the ratio.
 
     Args:
         speedups: speedups of methods in settings on links.
@@ -156,22 +156,16 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
         reached_at_high = reached[ratio_index, combination, -1][:, None]
         row = np.arange(len(combination))
         target = targets[ratio_index][:, None]
-        # With few rows a call is dearer than its numbers, so price the points of two splits at once.
         splits_at_once = 2 if len(combination) <= FEW_ROWS else 1
         for _ in range(NUM_SPLITS // splits_at_once):
-            points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)
-            tried = points[:, :-1, None]  # the lower end of each part, and points inside it
+            points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)  # one row per crossing
             if splits_at_once == 2:
-                tried = np.geomspace(points[:, :-1], points[:, 1:], INNER_POINTS + 2, axis=-1)[..., :-1]
-            is_reached = _reached(speedups(combination, tried.reshape(len(row), -1)), target).reshape(tried.shape)
+                inside = np.geomspace(points[:, :-1], points[:, 1:], INNER_POINTS + 2, axis=-1)[..., :-1]
+                points = np.append(inside.reshape(len(row), -1), points[:, -1:], axis=-1)
             # The crossing follows the last point where the answer differs from that at the highest bandwidth.
-            differs = is_reached != reached_at_high[..., None]
-            part = INNER_POINTS - np.argmax(differs[:, ::-1, 0], axis=-1)
-            low, high = points[row, part], points[row, part + 1]
-            if splits_at_once == 2:
-                inside = np.append(tried[row, part], high[:, None], axis=-1)
-                last = INNER_POINTS - np.argmax(differs[row, part, ::-1], axis=-1)
-                low, high = inside[row, last], inside[row, last + 1]
+            differs = _reached(speedups(combination, points[:, :-1]), target) != reached_at_high
+            last = differs.shape[1] - 1 - np.argmax(differs[:, ::-1], axis=-1)
+            low, high = points[row, last], points[row, last + 1]
         bytes_per_s[ratio_index, combination] = high
     return {name: Thresholds(when[index], bytes_per_s[index]) for index, name in enumerate(names)}
 
@@ -184,7 +178,7 @@ def _reached(values: Floats, target: Floats | float) -> NDArray[np.bool_]:
 def threshold_columns(
     plan: ProjectionPlan,
     groups: Sequence[NetworkGroup],
-    closed: NDArray[np.bool_],
+    is_closed_form: NDArray[np.bool_],
     computing: FactorBounds,
     communication: FactorBounds,
 ) -> Columns:
@@ -193,43 +187,39 @@ def threshold_columns(
     Each name in `RATIOS` has a column of values in `WHEN`, and columns ``name_bandwidth_bytes_per_s`` of the threshold
     and its bounds, ``(S, N, M)`` each for S settings, N networks and M methods. A threshold is unknown for the first
     method, on a network that is more than one link, with a policy in `NO_THRESHOLDS`, and if one of the two times has
-    no closed form. A bound is unknown if nothing crosses there.
+    no closed form. A bound is unknown if the speedup at this bound does not cross the ratio.
 
     Args:
         plan: plan of the settings.
-        groups: networks in groups.
-        closed: ``(S, N, M)``, whether a time is a closed form.
+        groups: networks in groups that are priced at once.
+        is_closed_form: ``(S, N, M)``, whether a step time has a closed form.
         computing: uncertainty of computing, by setting.
         communication: uncertainty of communication, by network.
     """
-    when = {name: np.zeros(closed.shape, dtype=np.int64) for name in RATIOS}
-    bandwidths = {(name, suffix): np.full(closed.shape, np.nan) for name in RATIOS for suffix in SUFFIXES}
+    when = {name: np.zeros(is_closed_form.shape, dtype=np.int64) for name in RATIOS}
+    bandwidths = {(name, suffix): np.full(is_closed_form.shape, np.nan) for name in RATIOS for suffix in SUFFIXES}
     for network_indices, links in groups:
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
-        # Combinations of a method, a setting and a link; those of two closed forms have thresholds.
-        methods, settings = np.nonzero(plan.included[:, 1:].T)  # the first method is the baseline
-        link_index = np.tile(np.arange(len(network_indices)), len(settings))
-        methods, settings = np.repeat(methods + 1, len(network_indices)), np.repeat(settings, len(network_indices))
-        networks = np.array(network_indices)[link_index]
-        both_closed = np.flatnonzero(closed[settings, networks, methods] & closed[settings, networks, 0])
-        for begin in range(0, len(both_closed), AT_A_TIME):
-            part = both_closed[begin : begin + AT_A_TIME]
-            cells = settings[part], networks[part], methods[part]
-            low, high = threshold_bounds(computing, communication, settings=settings[part], networks=networks[part])
-            # The value and its two bounds are found together: each combination three times, sorted by methods.
-            repeated = np.tile(part, len(SUFFIXES))
-            order = np.argsort(methods[repeated], kind="stable")
-            repeated = repeated[order]
+        # Combinations of a method, a setting and a link, sorted by methods; those of two closed forms have thresholds.
+        own_form = is_closed_form[:, network_indices, 1:] & plan.included[:, None, 1:]  # the first is the baseline
+        both_forms = own_form & is_closed_form[:, network_indices, :1]
+        methods, settings, link_index = np.nonzero(np.moveaxis(both_forms, -1, 0))
+        methods, networks = methods + 1, np.array(network_indices)[link_index]
+        for begin in range(0, len(methods), AT_A_TIME):
+            chosen = slice(begin, begin + AT_A_TIME)
+            cells = settings[chosen], networks[chosen], methods[chosen]
+            low, high = threshold_bounds(computing, communication, settings[chosen], networks[chosen])
+            # Each combination has three rows, which are found together: the value, and its lower and upper bound.
             speedups_at = _speedups_on_links(
-                plan, links, settings=settings[repeated], link_index=link_index[repeated], methods=methods[repeated],
-                factors=np.concatenate([np.ones_like(low), low, high])[order],
+                plan, links, settings=np.repeat(settings[chosen], 3), link_index=np.repeat(link_index[chosen], 3),
+                methods=np.repeat(methods[chosen], 3),
+                factors=np.concatenate([np.ones_like(low), low, high], axis=1).reshape(-1, 1),
             )  # fmt: skip
-            places = np.argsort(order).reshape(len(SUFFIXES), -1)  # invert the sorting
-            for name, threshold in thresholds(speedups_at, len(order)).items():
-                when[name][cells] = threshold.when[places[0]]  # the first of `SUFFIXES` is the value
-                for suffix, suffix_places in zip(SUFFIXES, places, strict=True):
-                    bandwidths[name, suffix][cells] = threshold.bytes_per_s[suffix_places]
+            for name, threshold in thresholds(speedups_at, 3 * len(low)).items():
+                when[name][cells] = threshold.when[::3]
+                for index, suffix in enumerate(SUFFIXES):
+                    bandwidths[name, suffix][cells] = threshold.bytes_per_s[index::3]
     columns: Columns = {}
     for name in RATIOS:
         columns[name] = Categorical(when[name], WHEN)
