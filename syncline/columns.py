@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 UNITS = {
     "microbatches_per_s": "1/s", "bytes_per_s": "B/s", "bytes": "B", "bytes_per_worker": "B", "_s": "s",
@@ -91,6 +94,18 @@ def first_of(names: Iterable[str], limit: int, separator: str = ", ") -> str:
     all_names = list(names)
     text = separator.join(all_names[:limit])
     return f"{text} and {len(all_names) - limit} more" if len(all_names) > limit else text
+
+
+def distinct_by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the distinct values of each key; keys and values are in order of appearance.
+
+    >>> distinct_by_key([("a", 1), ("b", 2), ("a", 1), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    values_by_key: dict[K, dict[V, None]] = {}
+    for key, value in pairs:
+        values_by_key.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in values_by_key.items()}
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {

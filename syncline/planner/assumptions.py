@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from syncline.columns import first_of
+from syncline.columns import distinct_by_key, first_of
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.collectives.table import hivemind_on, knows_library
 from syncline.costmodel.compute.update_work import UpdateKernels
@@ -58,7 +58,7 @@ ASSUMPTION_COLUMNS = ("method", "sharding", "micro_batches", "repair_s", "spares
 def option_origins(
     methods: Sequence[Any] | None, period: str | int | None = None, sequence: int | None = None
 ) -> dict[str, str]:
-    """Return the origins of the period and the sequence of projections, by name, where options decide them.
+    """Return the origins of the period and the sequence of projections, by name, if options decide them.
 
     Args:
         methods: methods of the options, as `methods_at_period` takes them; empty: the spec's methods.
@@ -160,13 +160,14 @@ def _with_exceptions(text: str, exception: str, networks: Sequence[Network]) -> 
 
 
 def _activation_text(options: MemorySpec) -> str:
-    """Return a phrase for the policy for activations of memory options."""
+    """Return a phrase for the activations that a worker stores, by the memory options."""
     if options.activations is None:
         return "without activations"
     if options.offloaded_layers:
         return f"selective activations, those of {options.offloaded_layers} layers offloaded"
-    texts = {"auto": "selective activations, recomputed where nothing fits otherwise"}
-    text = texts.get(options.activations, f"{options.activations} activations")
+    text = f"{options.activations} activations"
+    if options.activations == "auto":
+        text = "selective activations, recomputed where nothing fits otherwise"
     if options.recomputed_layers is not None:
         text += f" ({options.recomputed_layers} layers)"
     per_checkpoint = options.layers_per_checkpoint
@@ -250,9 +251,7 @@ def _kernel_assumption(spec: ProjectSpec) -> Assumption:
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
     """Return the steps between the exchanges of methods."""
-    names_by_period: dict[int, dict[str, None]] = {}
-    for method in methods:
-        names_by_period.setdefault(period_of(method), {})[method.name] = None
+    names_by_period = distinct_by_key((period_of(method), method.name) for method in methods)
     periods = tuple(sorted(names_by_period))
     texts = []
     for period in periods:
@@ -277,10 +276,7 @@ SHARDING_TEXTS = {
 def _memory_plan_assumptions(rows: Sequence[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the sharding and the micro-batches of the rows, with the methods of each if they differ."""
     for name in ("sharding", "micro_batches"):
-        methods_by_value: dict[Any, dict[str, None]] = {}
-        for row in rows:
-            if row.get(name) is not None:
-                methods_by_value.setdefault(row[name], {})[row["method"]] = None
+        methods_by_value = distinct_by_key((row[name], row["method"]) for row in rows if row.get(name) is not None)
         if not methods_by_value:
             continue
         texts = []

@@ -57,7 +57,7 @@ class LowAndHigh(Protocol):
 
 
 def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of the four variants in `StepTimeVariants`: one factor at a bound, the other one 1."""
+    """Return the factors of the variants of `StepTimeVariants`, in their order: one at a bound, the other one 1."""
     return (
         Factors(computing=computing.low), Factors(computing=computing.high),
         Factors(communication=communication.low), Factors(communication=communication.high),
@@ -92,13 +92,13 @@ def basis_text(computing: str, communication: str) -> str:
 
 
 def deviation(sign: int, *ratios: float | None) -> float | None:
-    """Return the bound of a product over its value, from bounds of independent factors over theirs; None: unknown.
+    """Return the ratio of a product's bound to its value, from the same ratio of each independent factor.
 
     The logarithms of independent causes add in quadrature: ``exp(sign sqrt(sum log(ratio)^2))``.
 
     Args:
         sign: 1 for the upper bound, -1 for the lower.
-        ratios: bound of each factor over its value; None: unknown.
+        ratios: the bound of each factor, divided by its value; if one is None, the result is None: unknown.
     """
     if None in ratios:
         return None

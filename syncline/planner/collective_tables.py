@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from rich.console import Group
@@ -50,27 +51,31 @@ NO_FORM = "- of the closed form: none is known for this algorithm on this networ
 
 
 def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
-    """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
+    """Return tables of the algorithms, with the sizes from which each is fastest; the last table explains the columns.
+
+    Args:
+        rows: rows of `collectives`: for each network and each collective, one row per algorithm.
+        question: the question.
+    """
     last_start_s = max(question.starts_s or (0.0,))
     tables, begin = [], 0
-    for network in question.networks:
-        for kind in question.collectives:
-            end = begin + len(question.algorithms_of(kind, network))
-            shown_rows = [_from_last_start(row, last_start_s) for row in rows[begin:end]]
-            begin = end
-            if not shown_rows:
-                continue
-            changes = crossovers(kind, question.workers, network, question.protocol)
-            notes = [_fastest_note(changes, shown_rows, network)] if len(shown_rows) > 1 else []
-            if not any(row["chosen_by"] for row in shown_rows):  # the policies choose algorithms that are not shown
-                algorithm_choices = choices(question, kind, network).items()
-                notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
-            if question.starts_s is not None:
-                notes.append(_finish_note(shown_rows, question.starts_s))
-            if end == len(rows):
-                notes += [NOTE, *_missing_notes(rows, question), MORE.lstrip()]
-            title = _title(kind, question, network)
-            tables.append(table(title, COLUMNS, shown_rows, note="\n".join(notes), keys=("algorithm",)))
+    for network, kind in itertools.product(question.networks, question.collectives):
+        end = begin + len(question.algorithms_of(kind, network))
+        shown_rows = [_from_last_start(row, last_start_s) for row in rows[begin:end]]
+        begin = end
+        if not shown_rows:
+            continue
+        changes = crossovers(kind, question.workers, network, question.protocol)
+        notes = [_fastest_note(changes, shown_rows, network)] if len(shown_rows) > 1 else []
+        if not any(row["chosen_by"] for row in shown_rows):  # the policies choose algorithms that are not shown
+            algorithm_choices = choices(question, kind, network).items()
+            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
+        if question.starts_s is not None:
+            notes.append(_finish_note(shown_rows, question.starts_s))
+        if end == len(rows):
+            notes += [NOTE, *_missing_notes(rows, question), MORE.lstrip()]
+        title = _title(kind, question, network)
+        tables.append(table(title, COLUMNS, shown_rows, note="\n".join(notes), keys=("algorithm",)))
     return tables
 
 
@@ -83,22 +88,21 @@ def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
         notes.append(CONTENTION)
     network_by_name = {network.name: network for network in question.networks}
     for evaluator in MOST_MESSAGES:
-        missing_rows = [row for row in rows if row[f"{evaluator}_s"] is None]
-        if evaluator == "lockstep":
-            missing_rows = [row for row in missing_rows if not row["contention"]]
-        if missing_rows:
-            row = missing_rows[0]  # gives the numbers of messages
+        for row in rows:
+            if row[f"{evaluator}_s"] is not None or (evaluator == "lockstep" and row["contention"]):
+                continue
             network, algorithm = network_by_name[row["network"]], row["algorithm"]
             messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
             accepted = most_accepted(evaluator, network, row["collective"], algorithm)
             notes.append(
                 LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
             )
+            break  # the first row with too many messages is the example
     return notes
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:
-    """Return the row with times from the last start on, because a start of minutes would hide the collective."""
+    """Return the row with times from the last start on, because starts of minutes would hide the collective's time."""
     columns = {"lockstep_after_s": row["lockstep_s"], "events_after_s": row["events_s"]}
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 

@@ -80,7 +80,7 @@ RING_LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all"
 
 
 def bus_factor(kind: str, workers: int) -> float:
-    """Return the bus bandwidth of a collective over its algorithm bandwidth: 1 for a broadcast and a reduce.
+    """Return the bus bandwidth of a collective, divided by its algorithm bandwidth: 1 for a broadcast and a reduce.
 
     Source: NVIDIA nccl-tests, doc/PERFORMANCE.md; gather: src/gather.cu.
 
@@ -90,10 +90,6 @@ def bus_factor(kind: str, workers: int) -> float:
     if kind not in RING_LAPS:
         return 1.0
     return RING_LAPS[kind] * (workers - 1) / workers
-
-
-COUNTED_AS_A_WHOLE = ("all_gather", "gather")
-"""Collectives for which nccl-tests counts the whole result, P n bytes, where each worker contributes n."""
 
 
 class Crossover(NamedTuple):
@@ -184,7 +180,7 @@ class CostQuestion:
         return algorithms_on(kind, network, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
 
     def algorithms_of(self, kind: str, network: Network) -> tuple[str, ...]:
-        """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
+        """Return the algorithms to show, by default the general ones and the one that the network's library uses."""
         if not self.algorithms:
             general_algorithms = algorithms_on(kind, network, self.workers)
             default = default_algorithm(kind, network)
@@ -225,7 +221,7 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
 
 
 def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
-    """Return the uncertainties of costs that lie outside the measured range."""
+    """Return the parts of the answer that lie outside of what was measured."""
     workers, nbytes = question.workers, question.nbytes
     return transfers(
         ("communication", communication_uncertainty(network, algorithm, workers, nbytes))
@@ -254,10 +250,10 @@ def _rows(question: CostQuestion, kind: str, network: Network) -> list[dict[str,
         for algorithm in question.algorithms_of(kind, network)
     ]
     last_start_s = max(question.starts_s or (0.0,))
-    times_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
+    times_s = [min(_known_times_s(row, last_start_s), default=math.inf) for row in rows]
     least_s = min(times_s, default=math.inf) * (1 + 1e-9)  # equal times may differ in the last digit
     fastest = [index for index, seconds in enumerate(times_s) if seconds <= least_s]
-    # Of several fastest rows the choice of `auto` is marked.
+    # Of several fastest rows the choice of `auto` is marked, or else the first.
     marked = [index for index in fastest if "auto" in rows[index]["chosen_by"]] or fastest
     return [row | {"fastest": index in marked[:1]} for index, row in enumerate(rows)]
 
@@ -276,11 +272,9 @@ def _row(
     events_finish_s = _finish_s(question, kind, network, algorithm, "events")
     lockstep_s = None if lockstep_finish_s is None else max(lockstep_finish_s)
     events_s = None if events_finish_s is None else max(events_finish_s)
-    seconds = closed_s
-    if seconds is None:
-        last_start_s = max(question.starts_s or (0.0,))  # the collective begins when the last worker does
-        simulated = [end_s - last_start_s for end_s in (lockstep_s, events_s) if end_s is not None]
-        seconds = min(simulated, default=0.0)
+    times = {"closed_form_s": closed_s, "lockstep_s": lockstep_s, "events_s": events_s}
+    known_s = _known_times_s(times, last_start_s=max(question.starts_s or (0.0,)))
+    seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
     uncertainty = communication_uncertainty(network, algorithm, workers, nbytes)
     return {
@@ -290,9 +284,7 @@ def _row(
         "nbytes": nbytes,
         "network": network.name,
         "protocol": question.protocol,
-        "closed_form_s": closed_s,
-        "lockstep_s": lockstep_s,
-        "events_s": events_s,
+        **times,
         "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers))),
         "algbw_bytes_per_s": algbw,
         "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
@@ -306,13 +298,11 @@ def _row(
     }  # fmt: skip
 
 
-def known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
+def _known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
     """Return the known times of an algorithm, by closed form, lockstep and events, from the last start on."""
-    times_s = [] if row["closed_form_s"] is None else [row["closed_form_s"]]
-    for name in ("lockstep_s", "events_s"):
-        if row[name] is not None:
-            times_s.append(row[name] - last_start_s)
-    return times_s
+    times_s = [row["closed_form_s"]]  # all workers of a closed form start together
+    times_s += [None if row[name] is None else row[name] - last_start_s for name in ("lockstep_s", "events_s")]
+    return [time_s for time_s in times_s if time_s is not None]
 
 
 def _finish_s(
@@ -334,8 +324,9 @@ def _finish_s(
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
-    """Return bytes per second by the size that nccl-tests counts: n, or P n for gathers; None if the time is zero.
+    """Return the bytes per second that nccl-tests reports; None if the time is zero.
 
+    A worker contributes n bytes. Of gathers nccl-tests counts the result, P n bytes, else n bytes.
     Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 
     >>> algorithm_bandwidth("all_gather", 4, 1e9, 2.0)
@@ -343,8 +334,7 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     """
     if not seconds:
         return None
-    counted_bytes = workers * nbytes if kind in COUNTED_AS_A_WHOLE else nbytes
-    return counted_bytes / seconds
+    return (workers * nbytes if kind in ("all_gather", "gather") else nbytes) / seconds
 
 
 def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eager") -> list[Crossover]:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def loss_rows(question: Loss) -> list[dict[str, Any]]:
-    """Return a row for each training of a question, or for the model that reaches its loss.
+    """Return a row for each training of a question; without parameters, for the model that reaches the target loss.
+
+    With every fit of a method, each gives a row, which has the reason if the fit does not give the loss.
 
     Raises:
         SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
@@ -38,12 +40,12 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
             settings.append((method, replica_counts[0], None))
         else:
             settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
+    target_loss, extrapolate = question.target_loss, question.extrapolate
     if question.parameters is None:
-        if question.target_loss is None:
+        if target_loss is None:
             raise SpecError("parameters", None, "a number of parameters, or a target loss")
-        loss, extrapolate = question.target_loss, question.extrapolate
         return [
-            model_for_loss(method, loss, replicas=replicas, period=period, fit=fit, extrapolate=extrapolate)
+            _model_row(method, target_loss, replicas=replicas, period=period, fit=fit, extrapolate=extrapolate)
             for method, replicas, period in settings
         ]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
@@ -55,33 +57,10 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
         for size in listed(question.parameters)
         for method, replicas, period in settings
     ]
-    return losses_at_scale(trainings, fit, question.target_loss, question.extrapolate, every_fit)
-
-
-def losses_at_scale(
-    trainings: Sequence[TrainingAtScale],
-    fit: str | None = None,
-    target_loss: float | None = None,
-    extrapolate: bool = False,
-    every_fit: bool = False,
-) -> list[dict[str, Any]]:
-    """Return a row per training, and per fit if ``every_fit`` is set.
-
-    Args:
-        trainings: the trainings; without parameters the fit gives the model for a target, otherwise the tokens.
-        fit: name of a fit; by default the first that covers a method.
-        target_loss: loss for which rows have the needed tokens.
-        extrapolate: see `predicted_loss`.
-        every_fit: whether each fit that covers a method gives a row; a fit outside its range says so in its row.
-
-    Raises:
-        SpecError: see `predicted_loss`.
-    """
+    if not every_fit:
+        return [_row(training, fit, target_loss, extrapolate) for training in trainings]
     rows = []
     for training in trainings:
-        if not every_fit:
-            rows.append(_row(training, fit, target_loss, extrapolate))
-            continue
         for published_fit in fits_of(training.method):
             try:
                 rows.append(_row(training, published_fit.name, target_loss, extrapolate))
@@ -90,10 +69,10 @@ def losses_at_scale(
     return rows
 
 
-def model_for_loss(
+def _model_row(
     method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
 ) -> dict[str, Any]:
-    """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
+    """Return the row of the model that reaches a loss, with as many tokens per parameter as the fit has seen."""
     any_parameters = 1e9  # `parameters_for_loss` replaces the number
     training = TrainingAtScale(method, any_parameters, replicas=replicas, period=period)
     reached = parameters_for_loss(target_loss, training, fit, extrapolate)
@@ -114,12 +93,10 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
-    """Return the row of a training whose loss a fit does not give, with the reason."""
-    # The fields of any training with a known loss, because all rows have the same fields.
-    any_training = TrainingAtScale("ddp-adam", parameters=1e9)
-    fields = _prediction_row(predicted_loss(any_training))
+    """Return the row of a training whose loss a fit does not give, with the reason; its other fields are None."""
+    row_with_loss = _prediction_row(predicted_loss(TrainingAtScale("ddp-adam", parameters=1e9)))
     published = loss_fits()[fit]
-    return dict.fromkeys(fields) | {
+    return dict.fromkeys(row_with_loss) | {
         "method": training.method,
         "parameters": training.parameters,
         "tokens": training.tokens,

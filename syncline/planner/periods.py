@@ -45,9 +45,9 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     """Return methods with one period, for a comparison.
 
     Args:
-        methods: names, fields or methods. Fields with a period keep it by default.
-        period: steps between exchanges, for all methods that exchange now and then; ``preset``: each method's own;
-            None: `COMPARED_PERIOD` for names, and for fields without a period.
+        methods: names, mappings of fields, or methods.
+        period: steps between exchanges, for all methods that do not exchange in every step; ``preset``: each method's
+            own; None: `COMPARED_PERIOD` for names, and for mappings without a period.
         path: name of the methods in errors.
 
     Raises:
@@ -73,7 +73,7 @@ def parse_period(period: str | int) -> int:
     """Return a number of steps between exchanges.
 
     Raises:
-        SpecError: no whole number of steps.
+        SpecError: it is no whole number of steps.
     """
     text = str(period).strip()
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_PERIOD):

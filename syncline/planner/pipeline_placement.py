@@ -129,9 +129,9 @@ class PlacementClock:
         return np.append(1 / np.asarray(self.topology.bandwidth_bytes_per_s, dtype=np.float64), 0.0)
 
     def _lines(self, senders: Ints, receivers: Ints) -> _Lines:
-        """Return the seconds per byte and the latency of messages that each of S placements sends at the same time.
+        """Return the lines of messages between positions ``(S, ...)``, for each of S placements.
 
-        All messages of a placement share its channels equally.
+        All messages of a placement are sent at the same time and share the channels equally.
         """
         channels, latency_s = self._paths
         used_channels = channels[senders, receivers]
@@ -147,7 +147,7 @@ class PlacementClock:
         """Return the seconds that S placements of pipelines take for all flushes, the averaging and the updates.
 
         Args:
-            positions: position of each rank in each placement, ``(S, D K)``.
+            positions: position of each of the D K ranks in each placement, ``(S, D K)``.
         """
         work = self.work
         grid = np.asarray(positions).reshape(-1, work.replicas, work.stages)
@@ -200,36 +200,30 @@ class FoundPlacement(NamedTuple):
 
     Attributes:
         positions: position of each rank, ``(P,)``.
-        seconds: seconds by the clock that the search used.
-        start: name of the placement from which the search found these positions.
-        swaps: number of swaps that were timed, from all starts.
+        score: the score that the search minimises.
+        swaps: number of swaps that were timed.
     """
 
     positions: Ints
-    seconds: float
-    start: str
+    score: float
     swaps: int
 
 
 def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes: Ints) -> FoundPlacement:
-    """Return the placement with the lowest score that the search finds.
+    """Return the placement with the lowest score that the search finds, with the swaps from all starts.
 
     Args:
         clock: the clock of pipelines on a topology of N positions.
         starts: placements by name: the position of each rank, ``(P,)``.
         classes: class of each position, ``(N,)``. Positions of one class are alike, and the search does not swap them.
     """
-    scores, placements = [], []
-    for name, start in starts.items():
-        score, placement = _improve_placement(clock, name, start, classes)
-        scores.append(score)
-        placements.append(placement)
-    best_placement = placements[int(np.argmin(scores))]
+    placements = [_improve_placement(clock, name, start, classes) for name, start in starts.items()]
+    best_placement = min(placements, key=lambda placement: placement.score)
     return best_placement._replace(swaps=sum(placement.swaps for placement in placements))
 
 
-def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: Ints) -> tuple[float, FoundPlacement]:
-    """Swap positions of ranks from one start until no swap lowers the score, and return score and placement."""
+def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: Ints) -> FoundPlacement:
+    """Swap positions of ranks from one start until no swap lowers the score, and return the placement."""
     ranks = len(start)
     # The position of each rank, and then the positions without a rank.
     positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])
@@ -243,7 +237,7 @@ def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: I
         next_pair = (next_pair + len(swaps)) % len(pairs)
         tried_since_better += len(swaps)
         swaps = swaps[classes[positions[swaps[:, 0]]] != classes[positions[swaps[:, 1]]]]
-        if not len(swaps):
+        if not len(swaps):  # all positions are alike
             continue
         swapped = np.tile(positions, (len(swaps), 1))  # a row for each swap
         row = np.arange(len(swaps))[:, None]
@@ -253,8 +247,7 @@ def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: I
         best = int(np.argmin(swap_scores))
         if swap_scores[best] < score * IMPROVEMENT:
             positions, score, tried_since_better = swapped[best], float(swap_scores[best]), 0
-    seconds = float(clock.times(positions[None, :ranks]).seconds[0])
-    return score, FoundPlacement(positions[:ranks], seconds, start=name, swaps=num_swaps)
+    return FoundPlacement(positions[:ranks], score, num_swaps)
 
 
 NAMED, SEARCHED = "by rank", "searched"
@@ -298,7 +291,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
             ranks = positions.tolist()
-            if isinstance(network, Matrix):  # a position there has a place with a name
+            if isinstance(network, Matrix):  # its places have names
                 ranks = [network.places[network.ranks[position]] for position in ranks]
             best = PlacedPipeline(name, ranks, placed, timeline, candidates)
     assert best is not None, "a placement has at least one candidate"
@@ -306,7 +299,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
 
 
 def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
-    """Return the positions of all ranks, ``(ranks,)``, in each candidate, by name."""
+    """Return the candidates for the placement, by name: the positions of all ranks, ``(ranks,)``."""
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):
         return {NAMED: np.array(spec.positions(network))}
@@ -326,7 +319,7 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
-    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a whole."""
+    """Return the work of a spec's pipelines between two updates; the two parts of a split backward pass are joined."""
     forward, backward, weight = spec.stage_seconds(schedule)
     pipeline = spec.pipeline(schedule)
     return PipelineWork(
@@ -337,10 +330,3 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
         gradient_bytes=tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, averaging=spec.averaging,
         update_s=tuple(pipeline.updates_s()),
     )  # fmt: skip
-
-
-def _place_names(network: Network, positions: Ints) -> list[Any]:
-    """Return the name of each rank's place on a matrix, or the position on other networks."""
-    if isinstance(network, Matrix):
-        return [network.places[network.ranks[position]] for position in positions.tolist()]
-    return [int(position) for position in positions]

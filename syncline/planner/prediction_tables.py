@@ -18,7 +18,7 @@ from syncline.planner.transfer import Transfer
 
 
 def assumptions_block(assumptions: Sequence[Assumption]) -> Group:
-    """Return a line per assumption: its name, its value, and the origin in parentheses."""
+    """Return a heading and a line per assumption: its name, its value, and the origin in parentheses."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -30,4 +30,5 @@ def assumptions_block(assumptions: Sequence[Assumption]) -> Group:
 def tables_after(transfers: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
     """Return tables after a line for each transferred part."""
     lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in transfers]
-    return [*([Group(*lines, Text(""))] if lines else []), *tables()]
+    groups = [Group(*lines, Text(""))] if lines else []
+    return [*groups, *tables()]

@@ -29,7 +29,7 @@ class Transfer:
 
     @property
     def line(self) -> str:
-        """Return the sentences on the part's basis, reasons and bounds, for the terminal."""
+        """Return text for the terminal: what the part was transferred from, why, and the bounds of its times."""
         bounds = self.uncertainty
         sources = f" of {bounds.sources} sources" if bounds.sources else ""
         width = f"{bounds.low:.2f} to {bounds.high:.2f} times the predicted time"
@@ -48,14 +48,12 @@ class Transfer:
 
 
 def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
-    """Return the parts that are transferred, each basis once, with the reasons of all."""
+    """Return the parts that lie outside of what was measured; parts of one name and basis are joined."""
     by_part_and_basis: dict[tuple[str, str], Uncertainty] = {}
     for part, uncertainty in parts:
-        key = part, uncertainty.basis
-        if uncertainty.reasons and key in by_part_and_basis:
-            by_part_and_basis[key] = by_part_and_basis[key].outside(uncertainty.reasons)
-        elif uncertainty.reasons:
-            by_part_and_basis[key] = uncertainty
+        if uncertainty.reasons:
+            joined = by_part_and_basis.get((part, uncertainty.basis), uncertainty)
+            by_part_and_basis[part, uncertainty.basis] = joined.outside(uncertainty.reasons)  # with the reasons of both
     return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
 
 
@@ -66,9 +64,7 @@ def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
         SpecError: names the reasons.
     """
     if strict and transfers:
-        reasons: dict[str, None] = {}
-        for transfer in transfers:
-            reasons |= dict.fromkeys(transfer.uncertainty.reasons)
+        reasons = dict.fromkeys(reason for transfer in transfers for reason in transfer.uncertainty.reasons)
         raise SpecError("--strict", "; ".join(reasons), "what was measured, or a file of 'syncline calibrate'")
 
 

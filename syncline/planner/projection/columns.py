@@ -99,8 +99,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
-            # Number the combinations.
-            combination_codes = np.zeros(length(part), dtype=np.int64)
+            combination_codes = np.zeros(length(part), dtype=np.int64)  # a number for each row's combination
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column
                 values, codes = np.unique(numbers, return_inverse=True)
@@ -112,10 +111,6 @@ class ColumnRows(Sequence[dict[str, Any]]):
             for combination in zip(*decoded, strict=True):
                 combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
         return list(combinations.values())
-
-    def as_plain(self) -> list[dict[str, Any]]:
-        """Return copies of the rows as dictionaries."""
-        return [dict(row) for row in self.tolist()]
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a data frame."""

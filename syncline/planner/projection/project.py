@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.columns import distinct_by_key
 from syncline.costmodel import Link, Network
 from syncline.costmodel.layouts.layout import GIVEN, placed_network, placements_of
 from syncline.errors import SpecError
@@ -93,15 +94,10 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
     Raises:
         SpecError: the error of the network.
     """
-    network_by_name: dict[str, Network] = {}
-    counts_by_name: dict[str, dict[int, None]] = {}  # each number once, in order
-    for spec in specs:
-        for network in spec.networks:
-            if not isinstance(network, Link):
-                network_by_name.setdefault(network.name, network)
-                counts_by_name.setdefault(network.name, {})[spec.workers] = None
-    for name, network in network_by_name.items():
-        first, *others = counts_by_name[name]
+    pairs = [(network, spec.workers) for spec in specs for network in spec.networks if not isinstance(network, Link)]
+    network_by_name = {network.name: network for network, _ in reversed(pairs)}  # the first of each name
+    for name, (first, *others) in distinct_by_key((network.name, workers) for network, workers in pairs).items():
+        network = network_by_name[name]
         refusal = _refusal_of_network(network, first)
         if refusal is not None and all(_refusal_of_network(network, workers) for workers in others):
             raise SpecError(refusal.path, refusal.value, f"{refusal.expected} (network {name!r})")

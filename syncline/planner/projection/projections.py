@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
+from syncline.columns import distinct_by_key
 from syncline.costmodel import NETWORKS, Link, ModelShape
 from syncline.costmodel.scaling.published import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
@@ -213,16 +214,12 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
     """Return lines that name the methods that some specs omit because they refuse that number of workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     method_by_name = {method.name: method for spec in projections for method in spec.methods}
-    refused_counts: dict[str, dict[int, None]] = {}  # each number of workers once, in order
+    omitted = []
     for spec in projections:
         spec_names = {method.name for method in spec.methods}
-        for name in method_by_name:
-            if name not in spec_names:
-                refused_counts.setdefault(name, {})[spec.workers] = None
-    lines = []
-    for name, counts in refused_counts.items():
-        lines += refusal_lines(method_by_name[name], list(counts))
-    return lines
+        omitted += [(name, spec.workers) for name in method_by_name if name not in spec_names]
+    counts_by_name = distinct_by_key(omitted)
+    return [line for name, counts in counts_by_name.items() for line in refusal_lines(method_by_name[name], counts)]
 
 
 def refusal_lines(method: MethodBase, workers: Sequence[int]) -> list[str]:

@@ -66,9 +66,8 @@ class _RecordingWorker(Worker):
         """Start a call whose data are ready at ``ready_s``, and record when the network is busy with it."""
         begin_s = np.maximum(self.free_s, ready_s)
         super()._start(priced_call, ready_s, step)
-        self._record(
-            "network", priced_call.call.label or priced_call.call.collective, start_s=begin_s, end_s=self.free_s
-        )
+        label = priced_call.call.label or priced_call.call.collective
+        self._record("network", label, start_s=begin_s, end_s=self.free_s)
 
     @override
     def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
@@ -90,8 +89,8 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
 
     Args:
         plan: plan of the method.
-        method_index: index of the method, which serves so many workers.
-        network: a network without arrays.
+        method_index: index of a method that the first setting includes.
+        network: a network; if it is a link, the fields are numbers.
     """
     schedule = plan.schedule(method_index, network)
     exchanges = _last_phase(schedule.exchanges)
@@ -125,12 +124,6 @@ def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def _compute_spans(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
-    """Return the spans from 0 to ``end_s`` in which a worker does not wait."""
-    now_s, spans = 0.0, []
-    for wait in waits:
-        if wait.start_s > now_s:
-            spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=wait.start_s))
-        now_s = max(now_s, wait.end_s)
-    if end_s > now_s:
-        spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=end_s))
-    return spans
+    """Return the spans from 0 to ``end_s`` between a worker's waits, which are in order."""
+    starts_s, ends_s = [0.0, *(wait.end_s for wait in waits)], [*(wait.start_s for wait in waits), end_s]
+    return [ActivitySpan("compute", "", *times) for times in zip(starts_s, ends_s, strict=True) if times[0] < times[1]]

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rich.console import Group
 
-from syncline.columns import first_of, large_text
+from syncline.columns import distinct_by_key, first_of, large_text
 from syncline.costmodel.collectives.prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
 from syncline.costmodel.network.paths import Network
@@ -26,11 +26,11 @@ from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 def training_columns(rows: Sequence[Record]) -> list[str]:
     """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
-    fields = rows[0].keys() if rows else ()  # all rows have the same
+    fields = rows[0].keys() if rows else ()  # all rows have the same fields
     columns = []
     if "training_s" in fields:
         columns.append("training_s")
-        if len({row.get("tokens") for row in rows}) > 1:
+        if len({row.get("tokens") for row in rows}) > 1:  # for a target loss each method has its own
             columns.append("tokens")
         if "loss" in fields:
             columns.append("loss")
@@ -53,13 +53,11 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     notes += [f"\n{method}: {reason}." for reason, method in method_by_reason.items()]
     if rows and rows[0].get("goodput") is not None:
         notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        rejoin_texts = {}
-        for row in rows:
-            if row["recovery"] == "elastic" and row["rejoin_s"] is not None:
-                rejoin_texts[row["method"]] = f"{row['method']} {format_seconds(row['rejoin_s'])}"
-        if rejoin_texts:
-            shown_texts = list(rejoin_texts.values())[:MOST_LINES]
-            notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(shown_texts)}.")
+        elastic_rows = [row for row in rows if row["recovery"] == "elastic" and row["rejoin_s"] is not None]
+        rejoin_s = {row["method"]: row["rejoin_s"] for row in elastic_rows}
+        if rejoin_s:
+            texts = [f"{method} {format_seconds(seconds)}" for method, seconds in rejoin_s.items()]
+            notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(texts[:MOST_LINES])}.")
     if rows and "cost" in rows[0]:
         notes.append(
             "\nCost: accelerators by the hour, bytes that leave sites, and "
@@ -71,7 +69,7 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
 def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -> list[str]:
     """Return lines on the fits that predict the rows' losses, and on the reasons for losses that are unknown."""
     lines: list[str] = []
-    methods_by_reason: dict[str, dict[str, None]] = {}  # each method once, in order
+    reasons_and_methods: list[tuple[str, str]] = []
     for row in rows:
         if row.get("loss") is not None:
             bounds = "" if row["loss_low"] is None else f" ({row['loss_low']:.2f} to {row['loss_high']:.2f})"
@@ -80,9 +78,9 @@ def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -
                 range_text = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}"
             lines.append(f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {range_text}.")
         elif row.get("loss_unknown"):
-            reason = _unknown_loss_reason(row, spec_by_model[row["model"]])
-            methods_by_reason.setdefault(reason, {})[row["method"]] = None
-    lines += [f"\nLoss unknown of {', '.join(names)}: {reason}." for reason, names in methods_by_reason.items()]
+            reasons_and_methods.append((_unknown_loss_reason(row, spec_by_model[row["model"]]), row["method"]))
+    for reason, methods in distinct_by_key(reasons_and_methods).items():
+        lines.append(f"\nLoss unknown of {', '.join(methods)}: {reason}.")
     return list(dict.fromkeys(lines))
 
 
@@ -215,13 +213,11 @@ def _threshold_text(row: Record) -> str | None:
 
 def simulation_note(rows: Sequence[Record]) -> str:
     """Return lines on the methods without a closed form on a network: their evaluator, or why they have no time."""
-    names_by_evaluator: dict[str, dict[str, None]] = {}
-    methods_by_reason: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row["timed_by"] is None:
-            methods_by_reason.setdefault(row["not_timed"], {})[row["method"]] = None
-        elif row["timed_by"] != CLOSED_FORM:
-            names_by_evaluator.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
+    simulated_rows = [row for row in rows if row["timed_by"] not in (None, CLOSED_FORM)]
+    names_by_evaluator = distinct_by_key(
+        (row["timed_by"], f"{row['method']} on {row['network']}") for row in simulated_rows
+    )
+    methods_by_reason = distinct_by_key((row["not_timed"], row["method"]) for row in rows if row["timed_by"] is None)
     lines = [
         f"\nNo closed form, simulated by {evaluator}: {first_of(names, MOST_NAMED)}."
         for evaluator, names in names_by_evaluator.items()
@@ -237,14 +233,10 @@ def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
     """Return lines on the algorithms used on networks of places, and on the order of the places in a ring."""
     lines = []
     for network in networks:
-        methods_by_algorithm: dict[str, dict[str, None]] = {}
-        most_workers = 0
-        for row in rows:
-            if row["network"] == network.name and row["timed_by"] is not None and row["algorithm"]:
-                methods_by_algorithm.setdefault(row["algorithm"], {})[row["method"]] = None
-                most_workers = max(most_workers, row["workers"])
-        order = ring_text(network, most_workers) if most_workers else ""
+        known_rows = [row for row in rows if row["network"] == network.name and row["timed_by"] and row["algorithm"]]
+        order = ring_text(network, max(row["workers"] for row in known_rows)) if known_rows else ""
         if order:
+            methods_by_algorithm = distinct_by_key((row["algorithm"], row["method"]) for row in known_rows)
             names = "; ".join(
                 f"{algorithm}: {first_of(methods, MOST_NAMED)}" for algorithm, methods in methods_by_algorithm.items()
             )
@@ -257,7 +249,7 @@ MOST_NAMED = 8
 
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
-    """Return the note that explains the mark of memory that does not fit; empty if all memory fits."""
+    """Return the note that explains the mark of memory that does not fit; empty if no row has the mark."""
     if all(row["fits"] is not False for row in rows):  # None: unknown
         return ""
     limits = {}

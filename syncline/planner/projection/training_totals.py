@@ -60,11 +60,12 @@ def below_computing(
 
 
 def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Network) -> Floats | None:
-    """Return the mean bytes of a step that leave units at each level of a network, ``(levels,)``, innermost first.
+    """Return the mean bytes of a step that leave the units of a network at each level, ``(levels,)``, innermost first.
 
-    They are the bytes of all workers together: messages between replicas, gradients and weights inside a replica, and
-    the traffic of the layout (sums over tensor and context, tokens to experts, activations from stage to stage and
-    back). If units differ in size, the bytes cannot be counted and the result is None.
+    The units of a level are for example nodes or sites. The bytes are those of all workers together: messages between
+    replicas, gradients and weights inside a replica, and the traffic of the layout (sums over tensor and context,
+    tokens to experts, activations from stage to stage and back). If units of a level differ in size, the bytes cannot
+    be counted and the result is None.
 
     Args:
         plan: plan of one setting.
@@ -81,11 +82,8 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
         for exchange in traffic.exchanges:
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
-            payload_bytes = first_value(exchange.payload_bytes)
-            step_bytes = payload_bytes * exchange.num_runs(steps) / steps
-            totals += level_bytes(
-                exchange.collective, step_bytes, ranks=group, workers=workers, unit_workers=unit_sizes
-            )
+            step_bytes = first_value(exchange.payload_bytes) * exchange.num_runs(steps) / steps
+            totals += level_bytes(exchange.collective, step_bytes, group, workers, unit_sizes)
     if isinstance(plan.intra_replica.model, ModelShape):
         totals += _layout_bytes(plan, plan.intra_replica.model, method_plan.memory_plan, workers, unit_sizes)
     return totals
@@ -94,7 +92,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
 def _layout_bytes(
     plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
 ) -> Floats:
-    """Return the bytes of a step's traffic inside replicas that leave units at each level, ``(levels,)``."""
+    """Return the bytes of a step's traffic inside replicas that leave the units at each level, ``(levels,)``."""
     intra_replica, layout, stages = plan.intra_replica, plan.layout, plan.layout.pipeline
     micro_batches = int(memory_plan.micro_batches[0])
     micro_tokens = intra_replica.tokens / micro_batches
@@ -105,7 +103,8 @@ def _layout_bytes(
         num_calls = micro_batches * sum(call.counts(layers, recomputed_layers)) / stages
         totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
     if stages > 1:
-        message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # several workers may share it
+        # The bytes between two stages; the workers of a stage, over tensor and context, each send a part.
+        message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
         # Each message's levels, once per chunk. After each chunk but the last, the last stage sends to the first one.
@@ -177,7 +176,7 @@ FITTED_OUTER_MOMENTUM = 0.9
 
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     """Return the fields of a row's whole training: its loss or tokens, its time with failures, and its cost."""
-    (method,) = [candidate for candidate in spec.methods if candidate.name == row["method"]]
+    method = {candidate.name: candidate for candidate in spec.methods}[row["method"]]
     network = {candidate.name: candidate for candidate in spec.networks}[row["network"]]
     tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
@@ -254,10 +253,9 @@ def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | Non
 def _losses(
     method: MethodBase, spec: ProjectSpec, options: WholeTraining
 ) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
-    """Return the fields of a training's loss, and the tokens to a target loss with their ratio to data parallelism's.
+    """Return the fields of a training's loss; for a target loss also its tokens, and their ratio to data parallelism.
 
-    The second item is None without a target loss. If no fit applies, it is also None, and ``loss_unknown`` is the
-    reason.
+    If no fit gives the loss, the field ``loss_unknown`` has the reason, and the second item is None.
     """
     training = training_at_scale(method, spec, options.tokens)
     columns: dict[str, Any] = {"tokens": options.tokens} | dict.fromkeys(LOSS_FIELDS)
@@ -266,8 +264,8 @@ def _losses(
         if options.target_loss is None:
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
-            reached_loss, token_factor = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
-            tokens_to_target = reached_loss, token_factor
+            tokens_to_target = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
+            reached_loss, token_factor = tokens_to_target
             prediction = reached_loss.prediction
             columns |= {"tokens": reached_loss.value, "tokens_factor": token_factor.factor}
     except SpecError as error:
@@ -340,7 +338,8 @@ def training_cost(
     board_power_w, _source = BOARD_POWER_W.get(row["hardware"], (None, ""))
     busy_power_w = prices.busy_power_w(board_power_w)
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
-    columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else egress_bytes}
+    sent_bytes = None if seconds is None else egress_bytes  # an unknown duration has unknown steps
+    columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": sent_bytes}
     for suffix, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None
         if duration_s is not None:

@@ -12,7 +12,7 @@ from syncline.specs import ProjectSpec
 
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
-    """Return the transferred parts of projections; other specs have none."""
+    """Return the parts of projections that lie outside of what was measured; other specs have none."""
     parts: dict[tuple[Any, ...], tuple[str, Uncertainty]] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):

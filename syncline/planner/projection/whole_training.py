@@ -15,7 +15,7 @@ class WholeTraining:
     """The options of a projection that concern the whole training, from its tokens to its price.
 
     Args:
-        tokens: D, tokens of the training; without ``tokens`` and ``target_loss`` the spec's steps apply.
+        tokens: D, tokens of the training; None: those of the spec's steps, or those that reach the target loss.
         target_loss: loss at which the training ends, in nats per token.
         prices: prices of machines, electricity and traffic.
         extrapolate: whether to predict losses outside the range that the fits have seen.
@@ -32,7 +32,7 @@ class WholeTraining:
     failures: FailuresSpec | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
+        """Refuse numbers out of range, and tokens together with a target loss."""
         for name in ("tokens", "target_loss"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -43,7 +43,7 @@ CLOCK = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
 
 
 def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "") -> Group:
-    """Return a table with the columns of the `CLOCK`, and with losses and targets if ``columns`` names them.
+    """Return a table of training times; ``columns`` are those of the `CLOCK`, and others with spaces between.
 
     If computing hides a part of the communication in a row, the table shows the exposed part.
     """
@@ -96,11 +96,11 @@ def _have_bounds(rows: list[Record]) -> bool:
 
 def _is_overlapped(rows: list[Record]) -> bool:
     """Return whether computing hides a part of the communication in any row."""
-    for row in rows:
-        exposed_s, communication_s = row["exposed_communication_s"], row["communication_s"]
-        if communication_s is not None and exposed_s < communication_s * (1 - 1e-9):  # more than a rounding error
-            return True
-    return False
+    return any(
+        row["communication_s"] is not None
+        and row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9)  # more than a rounding error
+        for row in rows
+    )
 
 
 def network_title(network: Network, count: int, steps: int, unit_name: str = "workers") -> str:

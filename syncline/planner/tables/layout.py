@@ -77,7 +77,7 @@ class Sheet:
             width_with_next = _total_width(self._minimum_widths[: count + 1], gap=2)
             if is_unique or width_with_next > width // 2:
                 return range(count)
-        return range(1)
+        return range(1)  # several rows are equal
 
     def _fitted_widths(self, columns: list[int], width: int) -> dict[int, int]:
         """Return the width of each column: at first the natural width, then the widest is narrowed until all fit.
@@ -97,12 +97,12 @@ class Sheet:
         return widths
 
     def _draw(self, widths: dict[int, int], has_wide_gaps: bool = False) -> Table:
-        """Return the columns with these widths as a table of rich."""
+        """Return the columns with these widths as a table of rich, with gaps of 3 characters or of 2."""
         rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not has_wide_gaps)
         for column, width in widths.items():
             heading = self.headings[column]
             if cell_len(heading) > width:
-                two_lines = "\n".join(_halves(heading)).lstrip("\n")  # the first is empty for a single word
+                two_lines = "\n".join(_halves(heading)).lstrip("\n")  # the first line of a single word is empty
                 heading = two_lines if _line_width(two_lines) <= width else _fold(heading, width, BETWEEN_WORDS)
             justify = "left" if column in self.text_columns else "right"
             rich_table.add_column(Text(heading), justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
@@ -177,7 +177,7 @@ def _cut_into_blocks(widths: dict[int, int], room: int) -> list[list[int]]:
     blocks: list[list[int]] = []
     used_width = room + 1  # the first column begins a block
     for column, width in widths.items():
-        used_width += width + 2
+        used_width += width + 2  # with the gap between columns
         if used_width > room:
             blocks.append([])
             used_width = width + 2

@@ -124,7 +124,7 @@ def cell_text(row: Mapping[str, Any], column: Column | str, value_of: Callable[[
 
 
 def _loss_text(row: Mapping[str, Any], name: str, text: str) -> str:
-    """Return the text of a loss with a mark, or the reason for which it is missing."""
+    """Return the text of a loss, with the step of an early end or a mark for extrapolation, or why it is missing."""
     if text == "-":  # there is no loss
         if name in row and row.get("diverged_at") is not None:
             return f"diverged\n(step {row['diverged_at']})"
@@ -146,9 +146,8 @@ def bounds_text(row: Record, name: str) -> str:
 def _bound_names(name: str) -> tuple[str, str]:
     """Return the names of the fields with the lower and the upper bound of a column."""
     stem, unit = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
-    if not stem:  # a row of a plan has the bounds of its time in ``low_s`` and ``high_s``, for which ``_s`` stands
-        return f"low{unit}", f"high{unit}"
-    return f"{stem}_low{unit}", f"{stem}_high{unit}"
+    prefix = f"{stem}_" if stem else ""  # the name ``_s`` alone stands for ``low_s`` and ``high_s``
+    return f"{prefix}low{unit}", f"{prefix}high{unit}"
 
 
 def distances_text(value: float, low: float, high: float) -> str:
@@ -200,10 +199,9 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
     shown_ids: set[int] = set()
     chosen: list[Group] = []
     for source in tables:
-        row_ids = {id(row) for row in source.rows} if isinstance(source, RowsTable) else set()
-        if not isinstance(source, RowsTable) or row_ids <= shown_ids:
+        if not isinstance(source, RowsTable) or all(id(row) in shown_ids for row in source.rows):
             continue
-        shown_ids |= row_ids
+        shown_ids |= {id(row) for row in source.rows}
         columns = [column_of(name)._replace(header=name) for name in dict.fromkeys([*source.keys, *names])]
         chosen.append(table(source.title, columns, source.rows, section=source.section))
     return chosen
