@@ -29,6 +29,7 @@ from syncline.planner.projection.projections import (
     names_of,
     refusal_lines,
     refused_by,
+    with_sequence,
     with_workers,
 )
 from syncline.questions.projections import Project
@@ -146,14 +147,9 @@ class ProjectedGrid:
         """
         key = id(model), sequence
         if key not in self._models:
-            if not isinstance(model, ModelShape):
-                raise SpecError(option, sequence, f"none, as {model.name} is a module, which has its own inputs")
-            if type(sequence) is not int:
+            if type(sequence) is not int and isinstance(model, ModelShape):
                 raise SpecError(option, sequence, "whole numbers of tokens")
-            try:
-                self._models[key] = replace(model, sequence=sequence)
-            except SpecError as error:
-                raise SpecError(option, sequence, error.expected) from None
+            self._models[key] = with_sequence(model, sequence, option)
         return self._models[key]
 
     def left_out(self) -> list[str]:

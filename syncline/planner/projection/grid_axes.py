@@ -40,7 +40,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         if names.count(name) > 1:
             raise SpecError(base_grids[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
-    codes_by_variant: list[dict[int, int]] = []  # grid id -> 1 + index of the value; 0 is for methods without the field
+    value_index_by_grid: list[dict[int, int]] = []  # for each variant, by the id of a grid over one of its fields
     for base in bases:
         applicable_grids = [
             grid
@@ -50,20 +50,21 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         for indices in itertools.product(*(range(len(grid.values)) for grid in applicable_grids)):
             grids_and_indices = list(zip(applicable_grids, indices, strict=True))
             variants.append(_changed_method(base, [(grid, grid.values[index]) for grid, index in grids_and_indices]))
-            codes_by_variant.append({id(grid): 1 + index for grid, index in grids_and_indices})
+            value_index_by_grid.append({id(grid): index for grid, index in grids_and_indices})
     columns: GridColumns = {}
     for grid in field_grids:
-        codes = np.array([code_by_grid.get(id(grid), 0) for code_by_grid in codes_by_variant])
+        grid_indices = np.array([index_by_grid.get(id(grid), -1) for index_by_grid in value_index_by_grid])
         if grid.method and grid.method not in names:
             raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
-        if not codes.any():  # no method has the field
+        if (grid_indices < 0).all():  # no method has the field
             field = grid.path.split(".")[1]
             field_names = {name for base in bases if grid.method in ("", base.name) for name in type(base).model_fields}
             expected = f"a field that a method here has: {one_of_fields(field_names, field)}"
             raise SpecError(grid.origin, field, expected)
         # Another grid may have set the same field of another method; its values come first.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
-        columns[grid.path] = np.where(codes > 0, codes + len(values) - 1, value_indices), (*values, *grid.shown)
+        value_indices = np.where(grid_indices >= 0, len(values) + grid_indices, value_indices)
+        columns[grid.path] = value_indices, (*values, *grid.shown)
     return tuple(variants), columns
 
 

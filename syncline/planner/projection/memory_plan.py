@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Memory, calls_by_step, largest_call_bytes, model_memory, update_s
-from syncline.costmodel.layouts.memory import FP32_BYTES, SELECTIVE, ActivationPolicy, Precision, sharded_memory
+from syncline.costmodel.layouts.memory import SELECTIVE, ActivationPolicy, Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
@@ -25,30 +25,24 @@ from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import elements
 from syncline.specs.layout import MemorySpec
 
+STEPS = 10_000
+"""Steps of the training in `memory_of`; a call that is first due in a later step needs no buffer."""
 
-def memory_of(
-    method: MethodBase, model: Tensors, workers: int, steps: int = 10_000, spec: MemorySpec | None = None
-) -> Memory:
-    """Return the memory that a worker needs for training a model by a method, without activations.
+
+def memory_of(method: MethodBase, model: Tensors, workers: int) -> Memory:
+    """Return the memory that a worker needs for training a model in fp32 by a method, without activations.
 
     Args:
         method: method whose states and message buffers are counted.
         model: shapes of the parameters, or their number.
         workers: P, the number of workers.
-        steps: T, the number of steps; a call that is first due in a later step needs no buffer.
-        spec: precision of weights and gradients; None: fp32.
     """
     tensors = tensors_of(model)
     errors = method.error_feedback_elements(tensors, workers)
-    patterns = calls_by_step(method.exchanges(tensors, workers), steps) if workers > 1 else []
-    return model_memory(
-        elements(tensors),
-        method.kept_elements(tensors, workers) - errors,
-        errors,
-        precision=spec.memory_precision("fp32") if spec else "fp32",
-        wire_bytes=largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
-        gradient_bytes=2 if spec is not None and spec.gradients == "bf16" else FP32_BYTES,
-    )
+    patterns = calls_by_step(method.exchanges(tensors, workers), STEPS) if workers > 1 else []
+    buffer_bytes = largest_call_bytes(patterns, workers, concurrent=sends_together(method))
+    states = method.kept_elements(tensors, workers) - errors
+    return model_memory(elements(tensors), states, errors, wire_bytes=buffer_bytes)
 
 
 def sends_together(method: MethodBase) -> bool:

@@ -79,7 +79,8 @@ class PlannedSettings:
         self.counts = [tensor.elements for tensor in self.tensors]
         self.shards = parameter_shards(worker_tensors, layout)
         self.units = _gathered_units(specs[0], layout, self.counts)
-        self.policies = activation_policies(specs[0], layout)
+        layers = layout.layers_of_chunks(specs[0].model.layers) if isinstance(specs[0].model, ModelShape) else (1,)
+        self.policies = specs[0].memory.policies(max(layers))
         self.budget = _memory_budget(specs, layout, self.policies)
         self.computed_s: dict[Any, float] = {}
         self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}
@@ -288,12 +289,6 @@ def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) ->
     stage_layers = math.ceil(spec.model.layers / layout.pipeline)
     # With one "byte" per element, the size of a bucket is a number of elements.
     return gradient_buckets(counts, bucket_bytes=max(1.0, sum(counts) / stage_layers), element_bytes=1)
-
-
-def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPolicy | None, ...]:
-    """Return the policies for activations to try in order, until a step fits."""
-    layers = layout.layers_of_chunks(spec.model.layers) if isinstance(spec.model, ModelShape) else (1,)
-    return spec.memory.policies(max(layers))
 
 
 def _memory_budget(

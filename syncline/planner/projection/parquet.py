@@ -43,7 +43,8 @@ def write_parquet(
             for part in parts:
                 table = pa.table({name: _arrow_array(column) for name, column in part.items()})
                 if writer is None:
-                    schema = described(table.schema, "project", "whole-training").with_metadata(dict(about))
+                    records = "project", "whole-training"  # the kinds of rows that have the columns
+                    schema = described(table.schema, *records).with_metadata(dict(about))
                     writer = stack.enter_context(pq.ParquetWriter(working, schema, compression="zstd"))
                 writer.write_table(table.cast(writer.schema))
                 rows += len(table)
@@ -58,7 +59,7 @@ def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
     """Write the rows of a projection, and return the path.
 
     Raises:
-        SpecError: as `write_parquet`; or the rows are a paper's.
+        SpecError: see `write_parquet`; or the rows are of a paper's table.
     """
     if not isinstance(rows, ColumnRows):
         raise SpecError("--parquet", str(file), "a projection; these are the rows of a paper, which --csv writes")

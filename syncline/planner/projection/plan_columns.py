@@ -95,13 +95,13 @@ def plan_columns(
     peak_s = value_per_spec(plan.specs, _peak_s)
     columns: Columns = {
         **{name: Categorical(codes, values) for name, (codes, values) in (extra_columns or {}).items()},
-        "model": _by_setting([setting.model.name for setting in plan.specs]),
-        "hardware": _by_setting([machine.name if machine else None for machine in hardware]),
+        "model": reshaped(categorical([setting.model.name for setting in plan.specs]), -1, 1, 1),
+        "hardware": reshaped(categorical([machine.name if machine else None for machine in hardware]), -1, 1, 1),
         "method": categorical([method.name for method in plan.methods]),
         "period": categorical([period_of(method) for method in plan.methods]),
         "network": reshaped(categorical([network.name for network in networks]), -1, 1),
         "workers": plan.workers[:, None, None],
-        "tokens_per_worker": _by_setting([setting.worker_tokens for setting in plan.specs]),
+        "tokens_per_worker": reshaped(categorical([setting.worker_tokens for setting in plan.specs]), -1, 1, 1),
         "layout": categorical([plan.layout.describe() if plan.layout.workers > 1 else None]),
         "replicas": plan.replicas[:, None, None],
         "overlap": categorical([spec.overlap]),
@@ -179,12 +179,6 @@ def _price_methods(
         times, variants, algorithms=Categorical(algorithms, tuple(algorithm_codes)),
         evaluators=Categorical(evaluators, tuple(evaluator_codes)),
     )  # fmt: skip
-
-
-def _by_setting(values: Sequence[Any]) -> Categorical:
-    """Return a categorical column ``(S, 1, 1)`` of the values of S settings."""
-    column = categorical(values)
-    return Categorical(column.codes[:, None, None], column.values)
 
 
 def _peak_s(spec: ProjectSpec) -> float:

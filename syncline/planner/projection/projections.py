@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from syncline.columns import distinct_by_key
-from syncline.costmodel import NETWORKS, Link, ModelShape
+from syncline.costmodel import NETWORKS, Link, Model, ModelShape
 from syncline.costmodel.scaling.published import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
@@ -163,15 +163,21 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
             )
     if options.sequence is None:
         return models
-    for shape in models:
-        if not isinstance(shape, ModelShape):
-            raise SpecError(
-                "--sequence", options.sequence, f"none, as {shape.name} is a module, which has its own inputs"
-            )
+    return [with_sequence(shape, options.sequence, "--sequence") for shape in models]
+
+
+def with_sequence(model: Model, sequence: int, option: str) -> ModelShape:
+    """Return a transformer with another sequence length.
+
+    Raises:
+        SpecError: names the option: the model is no transformer, or the length is invalid.
+    """
+    if not isinstance(model, ModelShape):
+        raise SpecError(option, sequence, f"none, as {model.name} is a module, which has its own inputs")
     try:
-        return [replace(shape, sequence=options.sequence) for shape in models]
+        return replace(model, sequence=sequence)
     except SpecError as error:
-        raise SpecError("--sequence", options.sequence, error.expected) from None
+        raise SpecError(option, sequence, error.expected) from None
 
 
 def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:

@@ -16,7 +16,6 @@ from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
 from syncline.problems import TextGPT
 from syncline.specs import ProjectSpec
-from syncline.specs.layout import MemorySpec
 from tests.planner.tables.test_display import lines
 
 N = 1_000_000  # a multiple of 64, so that no word is partly filled
@@ -67,11 +66,6 @@ def test_calls_of_a_stream_are_under_way_together() -> None:
     tensors = [TensorShape(str(i), (1000,)) for i in range(8)]
     assert memory_of(method_of("streaming-mt-dao"), tensors, P).wire_bytes == 3 * 4 * 2000
     assert memory_of(method_of("streaming-diloco"), tensors, P).wire_bytes == 4 * 2000
-
-
-def test_mixed_precision_halves_the_model_and_adds_a_copy() -> None:
-    memory = memory_of(method_of("ddp-adam"), N, P, spec=MemorySpec(precision="mixed"))
-    assert (memory.weights_bytes, memory.gradients_bytes, memory.optimizer_state_bytes) == (2 * N, 4 * N, 12 * N)
 
 
 def test_activations_are_of_a_micro_batch_in_the_model_s_precision() -> None:
