@@ -112,6 +112,10 @@ class ColumnRows(Sequence[dict[str, Any]]):
                 combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
         return list(combinations.values())
 
+    def as_plain(self) -> list[dict[str, Any]]:
+        """Return copies of the rows as dictionaries."""
+        return [dict(row) for row in self.tolist()]
+
     def frame(self) -> pd.DataFrame:
         """Return the rows as a data frame."""
         import pandas as pd

@@ -49,8 +49,8 @@ class StepSchedule(NamedTuple):
     """The schedule of a worker's step.
 
     Attributes:
-        busy_s: seconds of computing, and of exchanges inside the replica.
-        exchanges: the other exchanges of the method.
+        busy_s: seconds of computing, and of waiting inside the replica.
+        exchanges: exchanges of the method that the busy seconds do not include.
         price_call: function from a call to the calls in which its bytes are sent, with their costs.
         trigger_s: seconds of the decision whether to send.
         optimizer_s: seconds of the optimizer's update.

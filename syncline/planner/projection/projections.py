@@ -312,9 +312,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         panels.append(SpeedupPanel(", ".join(labels[name] for name in shown_labels), curves, points))
 
     # A mark on the axis for the bandwidth of each link, with the names of all links of this bandwidth.
-    names_by_bandwidth: dict[float, list[str]] = {}
-    for link, bandwidth in zip(links, link_bandwidths, strict=True):
-        names_by_bandwidth.setdefault(bandwidth, []).append(link.name)
+    names_by_bandwidth = distinct_by_key(zip(link_bandwidths, [link.name for link in links], strict=True))
     marks = {", ".join(names): bandwidth for bandwidth, names in names_by_bandwidth.items()}
     for name, preset in NETWORKS.items():
         if isinstance(preset.network, Link):

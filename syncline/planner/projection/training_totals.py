@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -139,12 +140,8 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
         totals.append(_training(row, spec_by_row_key[row_key], options))
     if not isinstance(rows, ColumnRows):  # plain dictionaries
         return ColumnRows([columns_of_rows([{**row, **total} for row, total in zip(rows, totals, strict=True)])])
-    parts, begin = [], 0
-    for part in rows.parts:
-        end = begin + length(part)
-        parts.append(part | columns_of_rows(totals[begin:end]))
-        begin = end
-    return ColumnRows(parts)
+    remaining = iter(totals)
+    return ColumnRows([part | columns_of_rows([*islice(remaining, length(part))]) for part in rows.parts])
 
 
 def loss_fit_method(method: MethodBase) -> str:

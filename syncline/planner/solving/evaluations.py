@@ -112,7 +112,7 @@ def evaluate_settings(
         rows = rows[len(methods) - 1 :: len(methods)]  # each baseline's row precedes the method's
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_empty:
-            rows = [dict(row) for row in with_training(rows, [method_spec], training)]
+            rows = with_training(rows, [method_spec], training).as_plain()
         network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]
         if targets.need_shares:
             network_shares = _shares(method_spec, networks)
