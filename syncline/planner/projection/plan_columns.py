@@ -201,20 +201,18 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
 
 def _memory_columns(plan: ProjectionPlan) -> Columns:
     """Return the columns of the memory and the memory plans of all methods in all settings, ``(S, 1, M)`` each."""
-    settings_of_machine: dict[int, list[int]] = {}
-    for setting, spec in enumerate(plan.specs):
-        settings_of_machine.setdefault(id(spec.memory_machine), []).append(setting)
+    machine_of_setting = np.array([id(spec.memory_machine) for spec in plan.specs])
+    machines = {id(spec.memory_machine): spec.memory_machine for spec in plan.specs}
     method_columns: dict[str, list[NDArray[Any]]] = {}  # by name, a column ``(S,)`` for each method
     for method_plan in plan.method_plans:
         memory_plan = method_plan.memory_plan
         columns: dict[str, NDArray[Any]] = {}
-        for settings in settings_of_machine.values():
-            record = memory_record(memory_plan.memory, plan.specs[settings[0]].memory_machine)
+        for machine_id, machine in machines.items():
+            record = memory_record(memory_plan.memory, machine)
             record["fits"] = 0 if record["fits"] is None else 1 + np.asarray(record["fits"])  # an index into FITS
             for name, value in record.items():
-                values = np.broadcast_to(np.nan if value is None else value, (len(plan.specs),))
-                column = columns.setdefault(name, np.zeros(len(plan.specs), dtype=values.dtype))
-                column[settings] = values[settings]
+                known_value = np.nan if value is None else value
+                columns[name] = np.where(machine_of_setting == machine_id, known_value, columns.get(name, 0))
         columns |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
         for name, column in columns.items():
             method_columns.setdefault(name, []).append(column)
