@@ -112,7 +112,7 @@ def plan_memory(
     policies: Sequence[ActivationPolicy | None],
     auto: Sequence[str] = SHARDINGS,
 ) -> MemoryPlan:
-    """Return the memory plan of a method in S settings.
+    """Return the memory plan of a method in S settings, see this module.
 
     Args:
         options: the memory options of the settings' specs.
@@ -126,7 +126,7 @@ def plan_memory(
         auto: kinds of sharding among which the option ``auto`` chooses, the least first.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
-    kinds: Sequence[str] = auto if can_shard else SHARDINGS[:1]
+    kinds: Sequence[str] = auto if can_shard else SHARDINGS[:1]  # the first kind shards nothing
     if can_shard and options.sharding != "auto":
         kinds = (options.sharding,)
     memories = [sharded_memory(unsharded, kind, workers, unit_bytes, precision) for kind in kinds]
@@ -137,9 +137,9 @@ def plan_memory(
         max_micro_batches = np.maximum(np.floor(sequences), 1)
 
     # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies;
-    # where nothing fits, the pair of both that needs the least memory.
+    # if no pair of a policy and a kind fits, the pair that needs the least memory.
     micro_bytes = budget.activations_bytes / max_micro_batches
-    # All pairs of a policy and a kind, in this order, along the first axis.
+    # The pairs are along the first axis; for each policy all kinds.
     least_bytes = (state_bytes[None] + micro_bytes[:, None]).reshape(-1, *limit.shape)
     fits = least_bytes <= limit
     pair_index = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))

@@ -286,9 +286,9 @@ LOSS_FIELDS = (
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
-    """Return the mean bytes of a step that leave all sites together, or None if they cannot be counted.
+    """Return the mean bytes that leave sites in a step, summed over the sites; None if they cannot be counted.
 
-    Without a layout and sharding they are the row's bytes per worker times the share of payload that leaves sites.
+    Without a layout and sharding they are the row's bytes per worker times the share of the payload that leaves sites.
 
     Args:
         method: the method.
@@ -306,7 +306,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         bytes_by_level = level_bytes_per_step(plan, method_index=0, network=network)
         return None if bytes_by_level is None else float(bytes_by_level[-1])  # the outermost units are sites
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
-    if any(exchange.first_group is not None for exchange in exchanges):
+    if any(exchange.first_group is not None for exchange in exchanges):  # a group need not span all sites
         return None
     total_bytes = leaving_bytes = 0.0
     for exchange in exchanges:
