@@ -56,8 +56,9 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
     ``memory_bytes`` is the sum of the parts, ``fits`` whether the hardware has as much (None if unknown), and
     ``update_s`` the least seconds of an update at the memory's bandwidth, which no step time includes.
     """
-    has_bandwidth = hardware is not None and hardware.memory_bytes_per_s is not None
-    least_update_s = update_s(memory, hardware) if has_bandwidth else None
+    least_update_s = None
+    if hardware is not None and hardware.memory_bytes_per_s is not None:
+        least_update_s = update_s(memory, hardware)
     return memory.parts | {
         "memory_bytes": memory.total_bytes, "fits": memory.fits(hardware), "update_s": least_update_s
     }  # fmt: skip

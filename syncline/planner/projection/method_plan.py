@@ -36,7 +36,6 @@ from syncline.planner.projection.intra_replica import computing_s, flops_s, shar
 from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory, sends_together
 from syncline.planner.projection.pricing import size_key, value_per_spec
 from syncline.planner.projection.traffic import (
-    ParameterShard,
     StepOptions,
     Traffic,
     exchanges_between,

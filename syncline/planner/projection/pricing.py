@@ -77,10 +77,10 @@ class PricedSettings:
     def at_rows(self, rows: Indices) -> PricedSettings:
         """Return some of these settings, by their indices ``rows``, with their links, factors and this cache."""
         count, (computing, communication) = len(self.settings), self.factors
-        if np.ndim(computing):
+        if isinstance(computing, np.ndarray):
             computing = computing[rows]
-        if np.ndim(communication) == self.ndim and len(communication) == count:  # else it is the same in all settings
-            communication = communication[rows]
+        if isinstance(communication, np.ndarray) and communication.ndim == self.ndim and len(communication) == count:
+            communication = communication[rows]  # any other is the same in all settings
         network = self.network if len(rows) == count else links_of_rows(self.network, rows)
         factors = Factors(computing, communication)
         return replace(

@@ -305,23 +305,6 @@ def exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchan
     return exchanges
 
 
-def exchanges_of_worker(
-    count: int,
-    *,
-    options: StepOptions,
-    shards: Sequence[ParameterShard],
-    exchanges_between_replicas: Callable[[int], list[Exchange]],
-    inside: dict[StepOptions, list[Exchange]],
-) -> list[Exchange]:
-    """Return all exchanges of a worker among ``count`` workers, inside its replica and between replicas.
-
-    The exchanges inside, which methods share, are computed once for the same options and kept in ``inside``.
-    """
-    if options not in inside:
-        inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
-    return inside[options] + exchanges_between_replicas(count)
-
-
 def exchanges_between(
     method: MethodBase, tensors: Sequence[TensorShape], replicas: int, layout: Layout, share: float
 ) -> Iterator[Exchange]:
