@@ -8,6 +8,7 @@ median over the blocks, so that a disturbance of a few blocks does not count.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -86,12 +87,10 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
     """Return the mean seconds of the gradients of a training step in each block of a time window, ``(blocks,)``."""
-    step = 0
+    step_numbers = itertools.count()
 
     def run() -> None:
-        nonlocal step
-        task.step_gradients(step)
-        step += 1
+        task.step_gradients(next(step_numbers))
 
     for _ in range(2):  # warms up
         run()
@@ -126,11 +125,13 @@ def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED
 def wire_seconds(
     window_s: float, device: torch.device, elements: tuple[int, ...] = WIRE_ELEMENTS
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Return ``(n, encode_s, decode_s)`` for each size of tensors, by wire format; n counts numbers or sparse pairs.
+    """Return by wire format ``(n, encode_s, decode_s)`` for each size of tensors.
+
+    n counts the encoded numbers. A sparse format encodes n pairs, one per `NUMBERS_PER_PAIR` numbers of the tensor.
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
-        elements: numbers in each tensor; a sparse format encodes one pair per `NUMBERS_PER_PAIR` of them.
+        elements: numbers in each tensor.
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
@@ -186,7 +187,7 @@ def calibrate(
     Args:
         workers: numbers of processes, each at least 2.
         options: device, backend, timeout; the defaults of `Launch` if none.
-        on_progress: called with the number of parts that are done, of ``len(workers) * len(plan.parts)``.
+        on_progress: called with the number of measurements done, of ``len(workers) * len(plan.parts)``.
 
     Returns:
         ``file``, its contents, ``rows`` (the collectives), ``residuals`` (errors of the fit by collective and number of
@@ -201,11 +202,19 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for index, processes in enumerate(sorted(workers)):
-            parts_done = index * len(plan.parts)
-            measurement = _measure_local_processes(plan, processes, options, on_progress, parts_done)
-            if isinstance(measurement, Failure):
-                return {"failed": failure_line(measurement, plan)}
-            measured.append(measurement)
+            store, parts_done = host_store(options.port), index * len(plan.parts)
+            with temporary_folder() as folder:
+                progress = Progress.shared(folder / "progress", processes)
+                failure = run_watched(
+                    calibration_process, processes, args=(plan, processes, options, store.port, folder),
+                    progress=progress, folder=folder, timeout_s=options.timeout_s, preload=PRELOAD,
+                    on_poll=lambda polled, done=parts_done: on_progress(done + polled.steps_done()),
+                )  # fmt: skip
+                if failure is not None and failure.mistake:
+                    raise SynclineError(str(failure))
+                if failure is not None:
+                    return {"failed": failure_line(failure, plan)}
+                measured.append(json.loads((folder / "measured.json").read_text()))
         facts = {
             "command": command, "seconds": round(time.perf_counter() - start_s, 1), "machines": 1,
             "backend": devices.backend, "device": devices.kind,
@@ -219,7 +228,7 @@ def calibrate_under_torchrun(
     """Measure the machines of the processes that torchrun started; rank 0 writes the cluster file.
 
     Returns:
-        On rank 0 the same as `calibrate`, else an empty dict; ``failed`` alone on a rank that fails or loses another.
+        On rank 0 the same as `calibrate`, else an empty dict. A rank that fails, or whose peer died, gets ``failed``.
 
     Raises:
         SynclineError: a mistake found before the measurements; the same on every rank.
@@ -258,7 +267,7 @@ def calibrate_under_torchrun(
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
     """Return an error line that names the rank that failed and what the rank was measuring."""
-    if failure.step is None or failure.mistake:  # no measurement had begun
+    if failure.step is None:  # no measurement had begun
         return str(failure).replace("the first step", "the first measurement")
     return f"rank {failure.rank} {failure.reason} during {plan.parts[failure.step]}"
 
@@ -297,10 +306,10 @@ def measure(
             results[name] = run()
         ranks = gate.gather(results)
 
-        def on_point(number: int) -> None:
+        def record_point(number: int) -> None:
             progress.record_step(len(PARTS) + number, done=len(PARTS) + number)
 
-        rows = time_collectives(plan.timing, gate, device, on_point)
+        rows = time_collectives(plan.timing, gate, device, on_point=record_point)
         progress.record_step(len(plan.parts) - 1, done=len(plan.parts))
         gate.wait_for_all()  # no rank leaves while others still communicate
     return {
@@ -324,29 +333,3 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
     )
     if rank == 0:
         (folder / "measured.json").write_text(json.dumps(measurement))
-
-
-def _measure_local_processes(
-    plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], parts_done: int
-) -> dict[str, Any] | Failure:
-    """Run a calibration on local processes, and return the measurements or the failure.
-
-    ``parts_done`` is the number of parts of earlier calibrations, which ``on_progress`` includes.
-
-    Raises:
-        SynclineError: the user made a mistake.
-    """
-    store = host_store(options.port)
-    with temporary_folder() as folder:
-        progress = Progress.shared(folder / "progress", processes)
-        failure = run_watched(
-            calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress,
-            folder=folder, timeout_s=options.timeout_s, preload=PRELOAD,
-            on_poll=lambda polled: on_progress(parts_done + polled.steps_done()),
-        )  # fmt: skip
-        if failure is not None:
-            if failure.mistake:
-                raise SynclineError(str(failure))
-            return failure
-        measurement: dict[str, Any] = json.loads((folder / "measured.json").read_text())
-        return measurement

@@ -84,7 +84,7 @@ class ClusterFile:
 
 
 def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:
-    """Return the sections of a cluster file, with the errors of the fit.
+    """Return the sections of a cluster file, and the errors with which the fitted network predicts the collectives.
 
     Args:
         measured: a result of `syncline.measure.calibration.calibrate.measure` per number of processes.
@@ -94,7 +94,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         SpecError: the measurements do not determine a network.
     """
     rows = [row for measurement in measured for row in measurement["collectives"]]
-    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # textbook ones stand for those of NCCL
+    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # NCCL's are fitted as textbook algorithms
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = _determined_fit(calls, plan, algorithms)
     collectives = []
@@ -103,9 +103,9 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         collectives.append(columns | {"predicted_s": row["median_s"] * (1 + error), "error": error})
     compute = [compute_of(measurement) for measurement in measured]
     cores = os.cpu_count() or 1
-    # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
+    # The hardware is that of the most processes with a core each: shared cores say little about a cluster's worker.
     with_own_cores = [section for section in compute if section["workers"] <= cores * facts["machines"]]
-    hardware_compute = with_own_cores[-1] if with_own_cores else compute[0]
+    hardware_compute = with_own_cores[-1] if with_own_cores else compute[0]  # ascending by number of processes
     scope = Scope.of_values(
         workers=[row["workers"] for row in rows if row["workers"] is not None],
         nbytes=[float(row["nbytes"]) for row in rows],
@@ -135,8 +135,8 @@ def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
     """Return the field ``bounds`` of a section, from the errors of its fit."""
     if len(errors) < 2:  # a single error gives no bounds
         return {}
-    bounds = uncertainty_of(errors)
-    bounds = Uncertainty(bounds.low, bounds.high, points=len(errors), basis=basis, sources=0, scope=scope)
+    factors = uncertainty_of(errors)
+    bounds = Uncertainty(factors.low, factors.high, points=len(errors), basis=basis, sources=0, scope=scope)
     return {"bounds": bounds_fields(bounds)}
 
 
@@ -215,15 +215,15 @@ def compute_of(measurement: Fields) -> Fields:
         "spread": measurement["spread"],
         "peak_flops": measurement["product_flops_per_s"], "memory_bytes_per_s": measurement["copy_bytes_per_s"],
     }  # fmt: skip
-    if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
+    if flops is None:  # the loss is a formula, whose FLOPs say nothing about those of a model
         return section
     return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / measurement["product_flops_per_s"]}
 
 
 def wires_of(measurement: Fields) -> list[Fields]:
-    """Return each wire format's encoding and decoding seconds, ``fixed + per_element n``, and fp32 bytes per second.
+    """Return a row per wire format: the seconds to encode and to decode n numbers, each ``fixed + element n``.
 
-    The bytes per second are those of encoding and decoding together.
+    ``bytes_per_s`` are the bytes of fp32 numbers that are encoded and decoded per second, without the fixed seconds.
     """
     rows = []
     for name in measurement["wires"][0]:  # all ranks have the same formats
@@ -305,12 +305,10 @@ def quantity(value: float, units: dict[str, float]) -> str:
         units: value of each unit, in increasing order; values below the smallest unit get this unit.
     """
     rounded_value = rounded(value)
-    largest_unit, *_ = units
-    for unit, unit_value in units.items():
-        if abs(rounded_value) >= unit_value:
-            largest_unit = unit
-    number = rounded(rounded_value / units[largest_unit])
-    return f"{number:.10g} {largest_unit}"
+    smallest_unit, *_ = units
+    fitting_units = [unit for unit, unit_value in units.items() if abs(rounded_value) >= unit_value] or [smallest_unit]
+    number = rounded(rounded_value / units[fitting_units[-1]])
+    return f"{number:.10g} {fitting_units[-1]}"
 
 
 def rounded(value: Any) -> Any:

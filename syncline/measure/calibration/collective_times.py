@@ -92,10 +92,9 @@ class Work(NamedTuple):
 
 
 def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
-    """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes.
+    """Return a collective on fp32 tensors, whose full tensor has ``nbytes`` bytes; for a gather its result has them.
 
-    Args:
-        nbytes: bytes of the full tensor, which are rounded up to whole blocks of 4 bytes for each rank.
+    The bytes are rounded up, so that each rank has the same number of fp32 numbers.
     """
 
     def zeros(elements: int) -> torch.Tensor:
@@ -115,7 +114,7 @@ def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.devi
         elif rank == last:
             dist.recv(whole_tensor, 0)
 
-    runs: dict[str, tuple[Callable[[], object], int]] = {  # with the elements that the cost model counts
+    runs: dict[str, tuple[Callable[[], object], int]] = {  # and the numbers of the tensor that the cost model counts
         "broadcast": (lambda: dist.broadcast(whole_tensor, 0), block * ranks),
         "all_gather": (lambda: _all_gather(whole_tensor, part), block),
         "reduce_scatter": (lambda: _reduce_scatter(part, whole_tensor), block * ranks),
@@ -193,7 +192,8 @@ def time_collectives(
 
     Args:
         device: the device of the tensors; the CPU if None.
-        on_point: called with the number of the next point, below ``TIMING_TURNS * len(timing.points)``.
+        on_point: called before each collective and size with a number from 0, in all
+            ``TIMING_TURNS * len(timing.points)`` times.
 
     Returns:
         The same rows on every rank, one for each collective and size that did not take too long: ``collective``,
@@ -250,7 +250,7 @@ def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: 
     if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:  # over ranks, so that all choose the same
         return 0
     start_ns = gate.now_ns()
-    run()
+    run()  # the first run has warmed up the tensors
     run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # with the agreement on a start time
     repetitions = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
     return math.ceil(repetitions / TIMING_TURNS)
@@ -258,6 +258,8 @@ def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: 
 
 def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
     """Return statistics of a collective's times, from the half of the repetitions with the least skew, at least three.
+
+    The skew of a repetition is the time from the first rank's start to the last rank's.
 
     Args:
         rank_times: start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``.

@@ -63,14 +63,9 @@ def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     if len(logged) < FEWEST:
         raise SpecError("--from", f"{len(logged)} collectives", f"at least {FEWEST}, of several sizes")
     measured_s = np.array([entry.value for entry in logged])
-
-    def squared_error(fit: tuple[Network, np.ndarray]) -> float:
-        """Return the sum of squared logarithmic errors."""
-        _, fitted_s = fit
-        return float(np.square(np.log(fitted_s / measured_s)).sum())
-
     fits = [_fit_network(logged, build_network) for build_network in _candidates(logged)]
-    network, predicted_s = min(fits, key=squared_error)
+    squared_errors = [np.square(np.log(fitted_s / measured_s)).sum() for _, fitted_s in fits]
+    network, predicted_s = fits[int(np.argmin(squared_errors))]
     errors = predicted_s / measured_s - 1
     scope = Scope.of_values(
         workers=[float(entry.setting["workers"]) for entry in logged],
@@ -129,32 +124,27 @@ def _fit_network(
         build_network: function that returns a network with a latency in seconds and a bandwidth in bytes per second.
     """
 
-    def predict_s(network: Network) -> np.ndarray:
-        """Return the predicted seconds of each logged collective on a network."""
-        seconds = []
-        for entry in logged:
-            kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
-            algorithm = chosen_algorithm("auto", kind, workers, nbytes, network)
-            seconds.append(collective_s(kind, workers, nbytes, network, algorithm))
-        return np.array(seconds, dtype=np.float64)
-
-    def predict_for_constants_s(constants: np.ndarray) -> np.ndarray:
-        """Return the seconds ``(..., N)`` of N collectives for latencies and bandwidths ``(2, ..., 1)``."""
+    def predict_s(constants: np.ndarray) -> np.ndarray:
+        """Return the seconds ``(..., N)`` of the N collectives for latencies and bandwidths ``(2, ..., 1)``."""
         latencies_s, rates = np.asarray(constants)[..., 0]
-        pairs = zip(latencies_s.ravel().tolist(), rates.ravel().tolist(), strict=True)
-        seconds = [predict_s(build_network(latency_s, bytes_per_s)) for latency_s, bytes_per_s in pairs]
+        seconds = []
+        for latency_s, bytes_per_s in zip(latencies_s.ravel().tolist(), rates.ravel().tolist(), strict=True):
+            network = build_network(latency_s, bytes_per_s)
+            for entry in logged:
+                kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
+                algorithm = chosen_algorithm("auto", kind, workers, nbytes, network)
+                seconds.append(float(collective_s(kind, workers, nbytes, network, algorithm)))
         return np.reshape(seconds, (*latencies_s.shape, len(logged)))
 
     measured_s = [entry.value for entry in logged]
-    # The fit starts from four rough guesses, because it may end in a minimum that is only local. They take the time of
-    # the largest collective for its bytes, and that of the fastest one for the latencies of 2 P messages.
+    # The fit starts from four rough guesses, because it may end in a minimum that is only local: the bandwidth as if
+    # the largest collective only sent bytes, and the latency as if the fastest one were 2 P empty messages.
     largest = max(logged, key=lambda entry: entry.setting["nbytes"])
     bytes_per_s = largest.setting["nbytes"] / largest.value
     latency_s = min(measured_s) / (2 * max(entry.setting["workers"] for entry in logged))
     starts = [[latency_s * part, bytes_per_s * factor] for part in (0.1, 1.0) for factor in (1.0, 2.0)]
-    fit = relative_fit(predict_for_constants_s, np.array(measured_s), starts, scale=0.1)
-    network = build_network(*fit.constants.tolist())
-    return network, predict_s(network)
+    fit = relative_fit(predict_s, np.array(measured_s), starts, scale=0.1)
+    return build_network(*fit.constants.tolist()), predict_s(fit.constants[:, None])
 
 
 def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
@@ -180,26 +170,22 @@ def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         section["tcp"] = {"window": float(np.median(windows)), "connections": 1, "slow_start": False}
     section["lines"] = []
     rows, errors = [], []
-    for (source, target), line in lines.items():
-        law = laws[source, target]
+    for (source, target), law in laws.items():
         bandwidth = quantity(law.cap_bytes_per_s, RATES)
         fields: Fields = {"from": source, "to": target, "rtt": quantity(law.rtt_s, TIMES), "bandwidth": bandwidth}
         if not have_same_window:
             fields["tcp"] = {"window": law.window_bytes, "connections": 1, "slow_start": False}
         section["lines"].append(fields)
-        line_rows = [{"from": source, "to": target, **_stream_row(entry, law)} for entry in line.rates]
-        fewest_streams = min(row["streams"] for row in line_rows)  # these give the window, and test nothing
-        errors += [row["error"] for row in line_rows if row["streams"] > fewest_streams]
-        rows += line_rows
+        rates = lines[source, target].rates
+        fewest_streams = min(entry.setting["streams"] for entry in rates)  # these give the window, and test nothing
+        for entry in rates:
+            streams = entry.setting["streams"]
+            predicted = law.rate_bytes_per_s(streams)
+            error = entry.value / predicted - 1  # of the time, which is the inverse of the rate
+            rows.append({
+                "from": source, "to": target, "streams": streams, "measured_bytes_per_s": entry.value,
+                "predicted_bytes_per_s": predicted, "error": error, "capped": law.is_capped,
+            })  # fmt: skip
+            if streams > fewest_streams:
+                errors.append(error)
     return section | bounds_section(errors, "streams in the logs", Scope((STREAMS,))), rows
-
-
-def _stream_row(entry: Logged, law: StreamLaw) -> Fields:
-    """Return the measured and the predicted rate of some streams, and the error of the predicted time."""
-    streams = entry.setting["streams"]
-    rate = law.rate_bytes_per_s(streams)
-    return {
-        "streams": streams, "measured_bytes_per_s": entry.value, "predicted_bytes_per_s": rate,
-        "error": entry.value / rate - 1,  # the times are inverse to the rates
-        "capped": law.is_capped,
-    }  # fmt: skip

@@ -79,14 +79,14 @@ STREAMS_NOTE = (
 
 def log_tables(result: dict[str, Any]) -> list[Group]:
     """Return the table of logged measurements and their predictions by the fitted network, with its bounds."""
-    rows, section = result["rows"], result["network"]
-    fitted_link = section.get("between", section)  # of two levels, the link between nodes was fitted
+    rows, network = result["rows"], result["network"]
+    fitted_link = network.get("between", network)  # in a network of two levels, the link between nodes was fitted
     bounds = fitted_link.get("bounds")
     note = "No bounds: as many numbers as measurements."
     if bounds is not None:
         factors = f"{bounds['low']:.2f} to {bounds['high']:.2f}"
         note = f"Bounds of the file: {factors} times the predicted time, from {bounds['points']} errors."
-    if section.get("kind") == "matrix":
+    if network.get("kind") == "matrix":
         if not any(row["capped"] for row in rows):
             note = f"No measurement reached a cap: the largest rate stands for it. {note}"
         columns = "from to streams measured_bytes_per_s predicted_bytes_per_s error"

@@ -64,9 +64,9 @@ class MeasuredRun:
     Args:
         trained: its losses and its traffic.
         clock: the end of each step and the parts of its time, for the first seed; None if no step was completed.
-        steps: ``(T, P)`` seconds of each step and process: ``start_s``, ``step_s`` from there to its end, and as parts
-            of it ``compute_s`` for gradients, ``optimizer_s`` in the optimizer's step outside of collectives, and
-            ``exposed_communication_s`` during which the process waits for collectives.
+        steps: ``(T, P)`` seconds of each step and process, by name: ``start_s`` (its start), ``step_s`` (its
+            duration), and three parts of the duration: ``compute_s`` (gradients), ``optimizer_s`` (the optimizer's
+            step outside of collectives), and ``exposed_communication_s`` (waits for collectives).
         machines: name of each rank's machine.
         device: name of rank 0's device.
     """
@@ -133,10 +133,10 @@ def read_parts(
         if histories and not steps:
             break  # a seed that was not started
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
-        mean_losses = losses.reshape(len(ranks), steps).mean(0)  # over the processes; 0 steps too have two dimensions
+        mean_losses = losses.reshape(len(ranks), steps).mean(0)  # reshape: with 0 steps the array has one dimension
         evaluations = []
         for line in ranks[0].evaluations[seed]:
-            metrics = {name: [value] for name, value in line["metrics"].items()}  # a value for each of one seed
+            metrics = {name: [value] for name, value in line["metrics"].items()}  # a list with one value per seed
             evaluations.append(line | {"metrics": metrics})
         histories.append(measured_history((seed,), mean_losses[:, None], evaluations, interrupted))
 
@@ -243,7 +243,7 @@ def separate_streams(laps: Sequence[Sequence[Any]]) -> list[Lap]:
 
 
 def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
-    """Return the clock of the steps one after another, without the time between them, for evaluations and notes."""
+    """Return the clock of the steps as if one followed the other, without the evaluations between them."""
     steps = len(seconds["step_s"])
     ends_s = seconds["step_s"].cumsum(0)  # of each step on each process, (T, P)
     wall_s = float(ends_s[-1].max())

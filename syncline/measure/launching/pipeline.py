@@ -143,37 +143,35 @@ class StageMessage(NamedTuple):
 def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: StageMessage, watch: Stopwatch) -> None:
     """Run the tasks of one stage in the order of the schedule.
 
-    Each process has the ``math`` of all stages and uses the part of its own stage. Tensors travel through host memory.
+    Each process has the ``math`` of all stages and uses that of its own stage. Tensors travel through host memory.
 
     Args:
         schedule: a schedule with a task order for each stage; stage k is rank k.
         math: the forward and backward passes and updates of one run through the schedule.
-        watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
-            ``optimizer``, and receives and sends; a record's step is the micro-batch.
+        watch: the stopwatch. Its laps are tasks (``forward``, ``backward``, ``weight``), updates (``optimizer``),
+            receives and sends; the step of a lap is the micro-batch.
     """
     if not schedule.orders:
         raise SpecError("schedule", schedule.name, "one with a fixed order: processes do not choose what to run")
-    stages, chunks = math.stages, schedule.chunks
+    stages = math.stages
     device = next(math.parts[stage].parameters()).device
     hook = math.optimizers[stage].register_step_pre_hook(lambda *_: watch.begin_optimizer())
     sender = _Sender(watch)
     try:
         for task in schedule.orders[stage]:
-            source = source_stage(task, stage, stages, chunks)
-            target = target_stage(task, stage, stages, chunks)
+            part = task.chunk * stages + stage  # the number of the model's part that the task computes
+            source = source_stage(task, stage, stages, schedule.chunks)
+            target = target_stage(task, stage, stages, schedule.chunks)
             if source is not None:
-                received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
+                received = _receive(message, source, _tag(schedule, task, part, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
             watch.begin(task.microbatch, activity=_activity(schedule, task.kind, task.chunk))
-            run_task = math.effect(stage, task)
-            run_task()
+            math.effect(stage, task)()
             watch.end()
-            if target is not None:  # the tag of a message is that of the task which gets it
+            if target is not None:
                 # Activations go to the next part of the model, gradients to the previous one.
-                part = _part(task, stage, stages)
                 target_part = part + 1 if task.kind == "forward" else part - 1
-                target_task = task._replace(chunk=target_part // stages)
-                tag = _tag(schedule, target_task, stage=target_part % stages, stages=stages)
+                tag = _tag(schedule, task, target_part, stages)
                 output = math.outgoing(stage, task).cpu().contiguous()
                 sender.send(output, target=target, tag=tag, task=task)
         sender.finish()
@@ -186,20 +184,14 @@ def _activity(schedule: Schedule, kind: str, chunk: int) -> str:
     return kind if schedule.chunks == 1 else f"{kind}.{chunk}"
 
 
-def _part(task: PipelineTask, stage: int, stages: int) -> int:
-    """Return the number of the model's part that a task computes; chunk c of stage k is part ``c * stages + k``."""
-    return task.chunk * stages + stage
-
-
-def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
-    """Return the tag of the message with a task's input: a number that no other task of the schedule has."""
-    num_parts = stages * schedule.chunks
+def _tag(schedule: Schedule, task: PipelineTask, part: int, stages: int) -> int:
+    """Return the tag of the message with the input of a task's kind and micro-batch for a part of the model."""
     number_in_part = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch
-    return number_in_part * num_parts + _part(task, stage, stages)
+    return number_in_part * stages * schedule.chunks + part
 
 
 def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
-    """Return the input of a task when its message has arrived, and record the wait."""
+    """Wait for the message with a task's input, record the wait, and return the input."""
     received = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.synchronized_ns()
     watch.progress.enter_collective()  # a stage that waits for others is not the one that hangs
@@ -217,7 +209,7 @@ class _Sender:
         self._watch = watch
         # Tensors with target, tag and task; None ends the thread.
         self._queue: queue.SimpleQueue[tuple[Tensor, int, int, PipelineTask] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None
+        self._error: BaseException | None = None  # of the thread
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -442,7 +434,7 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
             chunk_s = [median_s(stage, _activity(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
-            task_s[kind][stage] = np.mean(chunk_s)  # the simulator takes one time for all chunks of a stage
+            task_s[kind][stage] = np.mean(chunk_s)  # the simulator has one time for all chunks of a stage
         last_task = order[-1]
         update_s = median_s(stage, UPDATE) / schedule.chunks  # part of the update in each chunk
         if schedule.updates == "every":

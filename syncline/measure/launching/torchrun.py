@@ -82,7 +82,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         failure = leader.run(
             lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=parts)
         )
-        run_store.set("blamed", "1")  # rank 0 knows the cause of a failure, if there is one: see `_is_rank_0_alive`
+        run_store.set("cause known", "1")  # of a failure, if there is one: see `_wait_for_cause`
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         # Ranks on the machine of rank 0 write into its folder; the others send their files.
@@ -104,7 +104,7 @@ def _run_follower(
         run_store: the part of the store for the messages between rank 0 and the others.
 
     Returns:
-        On rank 1 a line about a rank 0 that died, because one rank has to report it; otherwise None.
+        None; but if rank 0 has died, rank 1 returns a line about it, because one rank has to report it.
 
     Raises:
         SystemExit: the training failed.
@@ -138,7 +138,7 @@ def _run_follower(
                 ending_thread.join()  # this thread ends the process
             _report_end(run_store, place.rank, error)
             is_mistake = isinstance(error, SynclineError)
-            if not is_mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
+            if not is_mistake and place.rank == 1 and not _wait_for_cause(run_store):
                 # The step of rank 0 is unknown; this rank lost it in its own step.
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if is_mistake else 1) from None
@@ -155,29 +155,29 @@ def _run_follower(
 def _end_on_request(store: Store, rank: int, folder_to_send: Path | None) -> None:
     """Report the request to end, send this rank's files if any, give rank 0 time to read the report, and end."""
     with ignore_lost_store:
-        store.set(f"asked/{rank}", "1")
+        store.set(f"signalled/{rank}", "1")
     if folder_to_send is not None:
         _send_files(store, rank, folder_to_send)
     time.sleep(3 * GRACE_S)  # longer than rank 0 waits for reports
     os._exit(1)
 
 
-def _is_rank_0_alive(store: Store) -> bool:
-    """Return whether rank 0 lives and will report the failure, from the key that it sets once it knows the cause."""
+def _wait_for_cause(store: Store) -> bool:
+    """Wait until rank 0 knows the cause of a failure, which it reports; return False if rank 0 has died."""
     try:
-        store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))  # rank 0 itself waits for `GRACE_S`
+        store.wait(["cause known"], timedelta(seconds=2 * GRACE_S))  # rank 0 itself waits for `GRACE_S`
     except RuntimeError:
         return False
     return True
 
 
 def _publish_progress(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
-    """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
+    """Publish the progress of this rank with a heartbeat: a number that grows as long as the process is not stopped."""
     with ignore_lost_store:
-        for beat in itertools.count():
+        for heartbeat in itertools.count():
             if is_over.wait(REPORT_PERIOD_S):
                 return
-            store.set(f"progress/{rank}", json.dumps([beat, *progress.words[rank].tolist()]))
+            store.set(f"progress/{rank}", json.dumps([heartbeat, *progress.counters[rank].tolist()]))
 
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
@@ -207,7 +207,7 @@ class _Leader:
         self.interrupted = False  # whether the user has ended the run
 
     def run(self, train: Callable[[], None]) -> Failure | None:
-        """Run ``train`` in a thread while this thread watches all ranks; return the failure that ended it, or None."""
+        """Run ``train`` in a thread while this thread watches all ranks; return the failure or None."""
         errors: list[BaseException] = []
 
         def train_in_thread() -> None:
@@ -219,7 +219,7 @@ class _Leader:
                 self._is_over.set()
 
         # A signal only ends the watch, so that the measurements are written before the process ends.
-        signals: list[int] = []  # those that came
+        signals: list[int] = []  # received signals
 
         def note_signal(number: int, _: Any) -> None:
             signals.append(number)
@@ -237,7 +237,7 @@ class _Leader:
         if signals and not self.interrupted:
             # torchrun sends SIGTERM either to all ranks, for the user, or to the ranks that are left when one has died.
             with ignore_lost_store:
-                self._store.wait([f"asked/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
+                self._store.wait([f"signalled/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
                 self.interrupted = True
         if self.interrupted or not (errors or signals):
             return None
@@ -246,10 +246,10 @@ class _Leader:
     def _watch(self) -> Failure | None:
         """Watch until training ends, and return None; return a failure if no rank makes progress for too long."""
         begun_s = changed_s = time.monotonic()
-        previous_counts = self.progress.words[:, NUM_CHANGES].copy()
+        previous_counts = self.progress.counters[:, NUM_CHANGES].copy()
         while not self._is_over.wait(REPORT_PERIOD_S):
             self._read_progress()
-            now_s, counts = time.monotonic(), self.progress.words[:, NUM_CHANGES].copy()
+            now_s, counts = time.monotonic(), self.progress.counters[:, NUM_CHANGES].copy()
             if (counts != previous_counts).any():
                 previous_counts, changed_s = counts, now_s
             all_started = len(self.progress.started()) == self._place.processes
@@ -271,8 +271,8 @@ class _Leader:
             key = f"progress/{rank}"
             with ignore_lost_store:
                 if self._store.check([key]):
-                    heartbeat, *words = json.loads(self._store.get(key))
-                    self.progress.words[rank] = words
+                    heartbeat, *counters = json.loads(self._store.get(key))
+                    self.progress.counters[rank] = counters
                     previous_heartbeat, _ = self._heartbeats[rank]
                     if heartbeat != previous_heartbeat:
                         self._heartbeats[rank] = heartbeat, time.monotonic()
@@ -295,7 +295,7 @@ class _Leader:
         if hanging:
             return self._no_progress(hanging[0])
 
-        # Give the other ranks time to report their ends; a rank that does not has died.
+        # Give the other ranks time to report their ends; a rank without a report has died.
         other_ranks = range(1, self._place.processes)
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
@@ -308,8 +308,8 @@ class _Leader:
             else:
                 dead.append(rank)
         if dead:
-            # Of several, the one that came least far has died first.
-            rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, NUM_CHANGES]))
+            # Of several dead ranks, the one with the least progress has died first.
+            rank = min(dead, key=lambda dead_rank: int(self.progress.counters[dead_rank, NUM_CHANGES]))
             return Failure(rank, self._step(rank), "died")
 
         failed_ranks = [rank for rank, text in error_texts.items() if text]

@@ -35,8 +35,8 @@ from syncline.measure.processes.watchdog import (
     run_guarded,
 )
 
-DRAWN, LOST, GONE, ENDED = range(4)
-"""Rows of a register's words: steps drawn, steps lost, whether the worker is gone for good (1 or 0), and ends of its
+BEGUN, LOST, GONE, ENDED = range(4)
+"""Rows of a register's counters: steps begun, steps lost, whether the worker is gone for good (1 or 0), and ends of its
 process."""
 
 
@@ -44,26 +44,26 @@ class StepNumber(NamedTuple):
     """The number of a step in the order of all workers' steps.
 
     Attributes:
-        drawn_before: number of steps that all workers drew before this step, including lost ones; it defines the order.
-        kept_before: the same without steps known to be lost at that time. Schedules use it as the step.
+        begun_before: number of steps that all workers began before this step, lost ones included; it defines the order.
+        kept_before: the same without steps known to be lost at that time; learning-rate schedules use it as the step.
     """
 
-    drawn_before: int
+    begun_before: int
     kept_before: int
 
 
 class Register:
     """The counters of ``workers``, in the file ``path`` that all processes map into their memory.
 
-    A worker that begins a step *draws* the step's number among the steps of all workers, under a lock of the file. If
-    its process dies, the operating system releases the lock.
+    A worker that begins a step gets the step's number among the steps of all workers, under a lock of the file. If its
+    process dies, the operating system releases the lock.
     """
 
     def __init__(self, path: Path, workers: int) -> None:
         shape = (4, workers)
         if not path.exists():
             np.zeros(shape, dtype=np.int64).tofile(path)
-        self.words = np.memmap(path, dtype=np.int64, mode="r+", shape=shape)
+        self.counters = np.memmap(path, dtype=np.int64, mode="r+", shape=shape)
         self._file = path.open("r+b")  # for the lock
 
     @contextmanager
@@ -75,41 +75,41 @@ class Register:
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
-    def draw_step(self, worker: int) -> StepNumber:
-        """Assign a number to a worker's next step, and return the number."""
+    def begin_step(self, worker: int) -> StepNumber:
+        """Count a step that a worker begins, and return its number."""
         with self._locked():
             number = self.next_step()
-            self.words[DRAWN, worker] += 1  # the only write, so that a process that dies leaves no partial one
+            self.counters[BEGUN, worker] += 1  # the only write, so that a process that dies leaves no partial one
         return number
 
     def next_step(self) -> StepNumber:
-        """Return the number that the next drawn step will have."""
-        num_drawn = int(self.words[DRAWN].sum())
-        return StepNumber(num_drawn, kept_before=num_drawn - int(self.words[LOST].sum()))
+        """Return the number that the next step to begin will have."""
+        num_begun = int(self.counters[BEGUN].sum())
+        return StepNumber(num_begun, kept_before=num_begun - int(self.counters[LOST].sum()))
 
     def mark_lost(self, worker: int, num_arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""
         with self._locked():
-            num_lost_before = int(self.words[LOST, worker])
-            num_lost = int(self.words[DRAWN, worker]) - num_arrived - num_lost_before
-            self.words[LOST, worker] += num_lost
+            num_lost_before = int(self.counters[LOST, worker])
+            num_lost = int(self.counters[BEGUN, worker]) - num_arrived - num_lost_before
+            self.counters[LOST, worker] += num_lost
         return num_lost
 
     def record_end(self, worker: int) -> None:
         """Record that a worker's process has ended; only the watching process calls this."""
-        self.words[ENDED, worker] += 1
+        self.counters[ENDED, worker] += 1
 
     def num_ends(self, worker: int) -> int:
         """Return the number of times that a worker's process has ended."""
-        return int(self.words[ENDED, worker])
+        return int(self.counters[ENDED, worker])
 
     def record_departure(self, worker: int) -> None:
         """Record that a worker will not come back."""
-        self.words[GONE, worker] = 1
+        self.counters[GONE, worker] = 1
 
     def gone_workers(self) -> set[int]:
         """Return the workers that do not come back."""
-        return {int(worker) for worker in np.flatnonzero(self.words[GONE])}
+        return {int(worker) for worker in np.flatnonzero(self.counters[GONE])}
 
 
 ENDING_S = 10.0
@@ -159,8 +159,8 @@ class ServedProcesses:
         self.register = Register(folder / "register", self.workers)
         self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
-        self.finished_workers: set[int] = set()  # workers whose process is not started again, whyever it ended
-        self.process_starts: dict[int, tuple[float, int]] = {}  # time of the start, and `NUM_CHANGES` then, by rank
+        self.finished_workers: set[int] = set()  # workers whose process has ended and is not started again
+        self.process_starts: dict[int, tuple[float, int]] = {}  # by rank: time of the start, and number of changes then
         self.departures: list[Departure] = []
 
     def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> Failure | None:
@@ -186,7 +186,7 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        num_changes = int(self.progress.words[rank, NUM_CHANGES])  # not 0 for a restarted worker
+        num_changes = int(self.progress.counters[rank, NUM_CHANGES])  # not 0 for a restarted worker
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
         self.process_starts[rank] = time.monotonic(), num_changes
@@ -243,13 +243,13 @@ class ServedProcesses:
             if rank in self.finished_workers or process.exitcode is not None:
                 continue
             start_s, num_changes = self.process_starts[rank]
-            if self.progress.words[rank, NUM_CHANGES] == num_changes:  # it has not begun
+            if self.progress.counters[rank, NUM_CHANGES] == num_changes:  # it has not begun
                 all_begun, allowed_s = False, max(START_S, self.timeout_s)
                 is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
-                quiet_s = (now_ns - int(self.progress.words[rank, CHANGED_NS])) / 1e9
-                waits_for_others = bool(self.progress.words[rank, IN_COLLECTIVE])
+                quiet_s = (now_ns - int(self.progress.counters[rank, CHANGED_NS])) / 1e9
+                waits_for_others = bool(self.progress.counters[rank, IN_COLLECTIVE])
                 is_still = quiet_s > allowed_s and not waits_for_others
             if is_still and rank == self.workers:
                 return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", name=SERVER)

@@ -24,74 +24,74 @@ from syncline.errors import SynclineError
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server, raise_if_interrupted
 
 NUM_CHANGES, DONE, STEP, IN_COLLECTIVE, CHANGED_NS = range(5)
-"""Indices of a rank's words: number of changes so far, steps completed over all seeds, current step, whether it is in
-a collective, time of the last change in nanoseconds."""
+"""Indices of a rank's counters: number of changes so far, steps completed over all seeds, current step, whether the
+rank is in a collective, time of the last change in nanoseconds."""
 
-PROGRESS_WORDS = 5
+NUM_COUNTERS = 5
 
 
 class Progress:
     """Counters of all ranks in shared memory: a rank writes its steps, its collectives, and when they last changed.
 
     Args:
-        words: ``(P, 5)`` integers, indexed by ``NUM_CHANGES``, ``DONE``, ``STEP``, ``IN_COLLECTIVE`` and
+        counters: ``(P, 5)`` integers, indexed by ``NUM_CHANGES``, ``DONE``, ``STEP``, ``IN_COLLECTIVE`` and
             ``CHANGED_NS``, in a file that several processes map or in the memory of one process.
-        rank: the rank whose words this process writes.
+        rank: the rank whose counters this process writes.
     """
 
-    def __init__(self, words: NDArray[np.int64], rank: int = 0) -> None:
-        self.words = np.asarray(words)
-        self._own_words = memoryview(self.words[rank])  # writes a word in a tenth of NumPy's time
+    def __init__(self, counters: NDArray[np.int64], rank: int = 0) -> None:
+        self.counters = np.asarray(counters)
+        self._own_counters = memoryview(self.counters[rank])  # writes a number in a tenth of NumPy's time
 
     @classmethod
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
-        """Return counters in a file that all processes map; it survives a crash, and readers see whole words."""
+        """Return counters in a file that all processes map; it survives a crash, and readers see whole numbers."""
         if not path.exists():
-            np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
-        return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
+            np.zeros((processes, NUM_COUNTERS), dtype=np.int64).tofile(path)
+        return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, NUM_COUNTERS)), rank)
 
     @classmethod
     def private(cls, processes: int, rank: int) -> Progress:
         """Return counters in the memory of this process."""
-        return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
+        return cls(np.zeros((processes, NUM_COUNTERS), dtype=np.int64), rank)
 
     def _record_change(self) -> None:
         """Increase this rank's count of changes, and store the time."""
-        self._own_words[CHANGED_NS] = time.monotonic_ns()
-        self._own_words[NUM_CHANGES] += 1
+        self._own_counters[CHANGED_NS] = time.monotonic_ns()
+        self._own_counters[NUM_CHANGES] += 1
 
     def record_step(self, step: int, done: int) -> None:
         """Record that this rank begins a step; ``done`` is the number of completed steps, over all seeds."""
-        self._own_words[STEP], self._own_words[DONE] = step, done
+        self._own_counters[STEP], self._own_counters[DONE] = step, done
         self._record_change()
 
     def enter_collective(self) -> None:
         """Record that this rank waits for others from now on, in a collective or for a message."""
-        self._own_words[IN_COLLECTIVE] = 1
+        self._own_counters[IN_COLLECTIVE] = 1
         self._record_change()
 
     def leave_collective(self) -> None:
         """Record that this rank no longer waits for others."""
-        self._own_words[IN_COLLECTIVE] = 0
+        self._own_counters[IN_COLLECTIVE] = 0
         self._record_change()
 
     def started(self) -> list[int]:
         """Return the ranks that have recorded any progress."""
-        return np.flatnonzero(self.words[:, NUM_CHANGES]).tolist()
+        return np.flatnonzero(self.counters[:, NUM_CHANGES]).tolist()
 
     def steps_done(self) -> int:
         """Return the number of steps that every rank has completed, over all seeds."""
-        return int(self.words[:, DONE].min())
+        return int(self.counters[:, DONE].min())
 
     def step_of(self, rank: int) -> int:
         """Return the current step of a rank, from 0."""
-        return int(self.words[rank, STEP])
+        return int(self.counters[rank, STEP])
 
     def lagging_ranks(self) -> list[int]:
         """Return the ranks with the least progress, for which the other ranks wait."""
-        is_lagging = self.words[:, NUM_CHANGES] == self.words[:, NUM_CHANGES].min()
-        # Among ranks with equally many changes, those inside a collective have reached it; the others have not.
-        is_lagging_outside = is_lagging & (self.words[:, IN_COLLECTIVE] == 0)
+        is_lagging = self.counters[:, NUM_CHANGES] == self.counters[:, NUM_CHANGES].min()
+        # Entering a collective is a change: of ranks with equally many, those outside have not reached the collective.
+        is_lagging_outside = is_lagging & (self.counters[:, IN_COLLECTIVE] == 0)
         if is_lagging_outside.any():
             is_lagging = is_lagging_outside
         return np.flatnonzero(is_lagging).tolist()
@@ -99,7 +99,7 @@ class Progress:
     def quiet_s(self, now_ns: int | None = None) -> float:
         """Return the seconds since any rank last recorded a change."""
         now_ns = time.monotonic_ns() if now_ns is None else now_ns
-        return (now_ns - int(self.words[:, CHANGED_NS].max())) / 1e9
+        return (now_ns - int(self.counters[:, CHANGED_NS].max())) / 1e9
 
 
 PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
@@ -124,9 +124,9 @@ class Failure:
     Args:
         rank: the rank that caused the failure; None if it is unknown.
         step: the step of the failure, from 0; None before the first step.
-        reason: the end of the sentence "rank 2 ...".
-        mistake: whether the cause is a mistake in the input.
-        name: what the line calls the rank; empty for "rank" and its number.
+        reason: what the rank did, as in "rank 2 did not begin".
+        mistake: whether the cause is a mistake in the input; then ``reason`` is the whole line.
+        name: the rank's name in the line, such as "the server"; empty for "rank" and its number.
     """
 
     rank: int | None
@@ -260,8 +260,7 @@ def _watch(
     """Watch the processes until all have ended, one has failed, or all stand still; return the failure or None."""
     begun_s = time.monotonic()
     while True:
-        # This comes before the check for failures: a process that fails between them is still in the list, so that
-        # another round sees its failure.
+        # Listed before the check for failures: a process that fails after the check keeps the loop going for a round.
         running = [process.sentinel for process in processes if process.is_alive()]
         if any(ended_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)

@@ -47,7 +47,7 @@ def test_a_report_of_the_steps_that_were_given_is_taken() -> None:
         {"steps": []},
         {"steps": REPORT["steps"][:1]},
         {"steps": [[2, 6, 6, 120, 130], [3, 8, 7, 130, 140]]},  # not its own
-        {"steps": [[3, 6, 6, 120, 130], [4, 9, 7, 130, 140]]},  # a place that nobody has drawn
+        {"steps": [[3, 6, 6, 120, 130], [4, 9, 7, 130, 140]]},  # a place that no step has
         {"steps": [[3, 8, 6, 120, 130], [4, 8, 7, 130, 140]]},
         {"steps": [[3, 6, 7, 120, 130], [4, 8, 7, 130, 140]]},
         {"steps": [[3, 6, 6, 120, 130], [4, 8, 7, 130, 2**62]]},
@@ -122,7 +122,7 @@ class Training:
         head, steps = self.heads[worker], []
         begun_ns = time.monotonic_ns()
         for number in range(head["first"], head["first"] + head["steps"]):
-            steps.append([number, *self.register.draw_step(worker), time.monotonic_ns(), time.monotonic_ns()])
+            steps.append([number, *self.register.begin_step(worker), time.monotonic_ns(), time.monotonic_ns()])
         losses = [[1.0]] * len(steps)
         update = [torch.zeros_like(p) for p in self.server.math.params]
         return {"begun_ns": begun_ns, "steps": steps, "losses": losses, "laps": []}, update

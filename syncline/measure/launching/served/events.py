@@ -76,7 +76,7 @@ class ServerLines:
         for report in self.reports:
             for step_fields, loss in zip(report["steps"], report["losses"], strict=True):
                 arrived.append(Step._make([report["worker"], *step_fields, loss]))
-        return sorted(arrived, key=lambda step: step.drawn_before)
+        return sorted(arrived, key=lambda step: step.begun_before)
 
 
 class Step(NamedTuple):
@@ -85,8 +85,8 @@ class Step(NamedTuple):
     Attributes:
         worker: number of the worker.
         number: number of the step among its worker's, from 0: it decides the data.
-        drawn_before: number of the step among the steps of all workers, see `StepNumber`.
-        kept_before: the same without the steps that were known to be lost when it began: the step of schedules.
+        begun_before: number of the step among the steps of all workers, see `StepNumber`.
+        kept_before: the same without lost steps, see `StepNumber`.
         begun_ns: time of its start.
         ended_ns: time of its end.
         loss: loss of each seed.
@@ -94,7 +94,7 @@ class Step(NamedTuple):
 
     worker: int
     number: int
-    drawn_before: int
+    begun_before: int
     kept_before: int
     begun_ns: int
     ended_ns: int
@@ -108,28 +108,27 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     of a version, or the number of steps that a failure lost), ``count`` (for a step, its ``kept_before``) and ``at_s``;
     null without a value.
     """
-    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": None}
-    rows: list[tuple[int, bool, dict[str, Any]]] = []  # number of steps before, whether it is a step, and columns
+    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}  # a reply has no value
+    rows: list[tuple[int, tuple[Any, ...]]] = []  # number of steps that began before, and columns
+    for event in lines.events:
+        name = event["event"]
+        if name in field_of_value:
+            value = event.get(field_of_value[name])
+            rows.append((event["steps_before"], (name, event.get("worker"), value, None, event["at_s"])))
     for step in lines.steps():
         at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
-        columns = {"worker": step.worker, "value": step.number, "count": step.kept_before, "at_s": at_s}
-        rows.append((step.drawn_before, True, {"event": "step"} | columns))
-    for event in lines.events:
-        if event["event"] in field_of_value:
-            field_name = field_of_value[event["event"]]
-            value = None if field_name is None else event[field_name]
-            columns = {"worker": event.get("worker"), "value": value, "count": None, "at_s": event["at_s"]}
-            rows.append((event["steps_before"], False, {"event": event["event"]} | columns))
-    rows.sort(key=lambda row: row[:2])  # an event precedes the step that begins after it
-    return {name: [columns[name] for _, _, columns in rows] for name in ("event", "worker", "value", "count", "at_s")}
+        rows.append((step.begun_before, ("step", step.worker, step.number, step.kept_before, at_s)))
+    rows.sort(key=lambda row: row[0])  # the sort is stable, so that an event precedes the step that begins after it
+    names = ("event", "worker", "value", "count", "at_s")
+    return {name: [columns[index] for _, columns in rows] for index, name in enumerate(names)}
 
 
 def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
-    """Return the measured steps and updates in the form of a simulated result, in seconds since all had joined.
+    """Return the measured steps and updates as the simulator returns its own, in seconds since all had joined.
 
     Args:
         lines: the content of the server's file.
-        steps: completed steps of the training, each of P workers.
+        steps: completed steps of the training; each consists of a local step of every worker.
     """
     workers, zero_ns = spec.workers, lines.facts["zero_ns"]
     step_ends = sorted((step.ended_ns, step.worker) for step in lines.steps())

@@ -105,7 +105,7 @@ def launch_served(
 
         def on_poll(progress: Progress) -> None:
             if on_progress:
-                on_progress(int(progress.words[server, DONE]))
+                on_progress(int(progress.counters[server, DONE]))
 
         # Once the server's process has started, it has its own copy of the listener.
         ended = run_to_end(partial(processes.run, on_start=listener.close, on_poll=on_poll), parts)
@@ -132,7 +132,7 @@ def _write_served(
     record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
     record["failed"] = lines.end.get("stuck") or record["failed"]  # the server knows best why it could not go on
     record["departures"] = [asdict(departure) for departure in departures]
-    returns = lines.named("join")[spec.workers :]  # the first P joins are the starts of the workers
+    returns = lines.named("join")[spec.workers :]  # the first P joins are the first starts of the workers
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in returns]
     measured = _measured_and_simulated(spec, lines, ended.wall_s, ended_early=ended.interrupted or not lines.end)
     if measured is not None:

@@ -79,8 +79,8 @@ class _Timer(NamedTuple):
 class _Server(EventObserver):
     """The server of a training with workers at their own pace, connected to the workers' processes.
 
-    A `ServerPolicy` of the simulator decides when workers get models and when updates make a version of the model. This
-    class is the policy's clock, which sends models, and its observer, which applies updates.
+    A `ServerPolicy` of the simulator decides when workers get models and when updates make a version of the model. The
+    policy calls this class as its ``timing`` to send models, and as its ``observer`` to apply updates.
     """
 
     def __init__(
@@ -173,8 +173,8 @@ class _Server(EventObserver):
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0].due_s - time.monotonic()))
-        # The watching process must see progress during each wait for a timer. Of other waits one after another only the
-        # first counts, so that it notices when no message comes any more.
+        # Each wait for a timer counts as progress for the watching process. Of consecutive waits for messages only the
+        # first one counts, so that the process notices when no message comes any more.
         if self.timers or not self.waited_in_vain:
             self.progress.enter_collective()
         messages = self.socket.receive(timeout_s)
@@ -218,10 +218,10 @@ class _Server(EventObserver):
         self._begin_event()
         self._log_event("join", worker=worker, pid=request.pid)
         server = self.policy.server_of[worker]
-        has_turn = worker in server.idle or worker in server.buffered or worker in self.model_queue
+        will_get_model = worker in server.idle or worker in server.buffered or worker in self.model_queue
         if worker in self.policy.failed:
-            self.policy.take_updates([worker])  # for a failed worker, this means that it is back
-        elif not has_turn:  # nothing would give the worker steps
+            self.policy.take_updates([worker])  # there are none; this tells the policy that the worker is back
+        elif not will_get_model:
             self.policy.sleeping.add(worker)
             self._wake_sleeping()
 
@@ -231,8 +231,8 @@ class _Server(EventObserver):
         if worker not in self.computing:
             raise MalformedMessage("an update of a worker that has no model")
         first, num_steps = self.arrived_steps[worker], self.policy.assigned[worker]
-        num_drawn = self.register.next_step().drawn_before
-        report.check(range(first, first + num_steps), num_drawn, seeds=len(self.spec.seeds), zero_ns=self.zero_ns)
+        num_begun = self.register.next_step().begun_before
+        report.check(range(first, first + num_steps), num_begun, seeds=len(self.spec.seeds), zero_ns=self.zero_ns)
         tensors = unpack_tensors(message.frames, self.update_templates)
         self._begin_event()
         self.file.write_line({"worker": worker, **report.model_dump()})
@@ -266,7 +266,7 @@ class _Server(EventObserver):
             self._begin_event()
             if worker in self.policy.failed:  # the policy has taken back its steps
                 self.policy.departed.add(worker)
-                self.policy.take_updates([worker])  # so that the server no longer waits for it
+                self.policy.take_updates([worker])  # there are none; the policy no longer waits for the worker
             else:
                 self.policy.leave(worker)
                 self.policy.wake()
@@ -281,7 +281,7 @@ class _Server(EventObserver):
         """Send models and steps to the queued workers."""
         while self.model_queue:
             worker = self.model_queue.popleft()
-            self.policy.reply(worker)  # which assigns steps, and calls `reply`
+            self.policy.reply(worker)  # assigns steps, and calls this object's `reply`
             if worker in self.policy.departed:
                 continue
             has_steps, is_connected = bool(self.policy.assigned[worker]), worker in self.connections

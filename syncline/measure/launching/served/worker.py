@@ -61,8 +61,7 @@ class RoundReport(_Head):
 
     Attributes:
         begun_ns: time at which the worker had the model.
-        steps: for each step: its number among the worker's steps, its `StepNumber` among all workers' steps, its begin
-            and its end.
+        steps: for each step: its number among the worker's steps, the two numbers of `StepNumber`, its begin, its end.
         losses: losses of each step, for each seed.
         laps: laps of its stopwatch.
     """
@@ -72,23 +71,26 @@ class RoundReport(_Head):
     losses: tuple[tuple[float, ...], ...]
     laps: tuple[tuple[Text, Text, Text, Nanoseconds, Nanoseconds, Count, Count], ...]
 
-    def check(self, steps: range, num_drawn: int, seeds: int, zero_ns: int) -> None:
+    def check(self, steps: range, num_begun: int, seeds: int, zero_ns: int) -> None:
         """Refuse a report on other steps than the server assigned, or with impossible times.
 
         Args:
+            steps: numbers of the assigned steps.
+            num_begun: number of steps that all workers have begun.
+            seeds: number of seeds, each of which has a loss.
             zero_ns: time at which the training began.
         """
         if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not asked for")
-        previous_drawn, previous_ns = -1, max(zero_ns, self.begun_ns)
-        for _, drawn_before, kept_before, begun_ns, ended_ns in self.steps:
-            if not previous_drawn < drawn_before < num_drawn:
+        previous_begun, previous_ns = -1, max(zero_ns, self.begun_ns)
+        for _, begun_before, kept_before, begun_ns, ended_ns in self.steps:
+            if not previous_begun < begun_before < num_begun:
                 raise MalformedMessage("places that no step has")
-            if kept_before > drawn_before:
+            if kept_before > begun_before:
                 raise MalformedMessage("a count above the place")
             if not previous_ns <= begun_ns <= ended_ns:
                 raise MalformedMessage("times out of order")
-            previous_drawn, previous_ns = drawn_before, ended_ns
+            previous_begun, previous_ns = begun_before, ended_ns
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("a different number of losses")
         now_ns = time.monotonic_ns()
@@ -175,12 +177,12 @@ def _work(
             watch.begin(number)
             losses.append(local_worker.task.step_gradients(number))
             watch.begin_optimizer()
-            drawn = register.draw_step(rank)
-            local_worker.step(drawn.kept_before)
+            step_number = register.begin_step(rank)
+            local_worker.step(step_number.kept_before)
             if slowdown:
                 watch.slow_down(slowdown)
             watch.end()
-            steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
+            steps.append([number, *step_number, watch.begun_ns, watch.ended_ns])
         update = local_worker.update()
         if not local_worker.wire.exact_dtype:
             update = [local_worker.wire.encode(u) for u in update]
