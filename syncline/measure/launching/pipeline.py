@@ -27,7 +27,7 @@ from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.measure.launching.launch import MEASURED, join_timelines, run_local_processes
-from syncline.measure.launching.parts import lines_of
+from syncline.measure.launching.parts import lines_of, spans_from_laps
 from syncline.measure.launching.process import Launch, agree_on_spec, join_local_processes
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
@@ -38,7 +38,7 @@ from syncline.runs.pipeline import schedule_row
 from syncline.runs.training.delayed_gradients import stage_optimizer
 from syncline.runs.training.limits import check_processes
 from syncline.runs.training.tables import timeline_columns
-from syncline.sim import Span, Timeline, chrome_trace, report, run_pipeline
+from syncline.sim import Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, PipelineTask, Schedule, source_stage, target_stage
@@ -391,23 +391,18 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
     timelines = []
     num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)
     for repeat in range(num_repeats):
-        laps: list[tuple[int, Lap]] = []  # stage and lap
-        for stage, stage_lines in enumerate(lines):
-            line = stage_lines[name][repeat]
-            offset_ns = line["offset_ns"]  # this stage's clock minus that of stage 0
-            for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns):
-                laps.append((stage, lap._replace(start_ns=lap.start_ns - offset_ns, end_ns=lap.end_ns - offset_ns)))
-        zero_ns = min(lap.start_ns for _, lap in laps if lap.stream == "compute" and lap.what not in WAITING)
+        repeat_lines = [stage_lines[name][repeat] for stage_lines in lines]
+        zero_ns = min(
+            lap.start_ns - line["offset_ns"]  # this stage's clock minus that of stage 0
+            for line in repeat_lines
+            for lap in map(Lap._make, line["laps"])
+            if lap.stream == "compute" and lap.what not in WAITING
+        )
         spans = []
-        for stage, lap in laps:
-            start_s, end_s = (lap.start_ns - zero_ns) / 1e9, (lap.end_ns - zero_ns) / 1e9
-            if end_s > 0:  # before the first task the stages only wait
-                spans.append(
-                    Span(
-                        stage, lap.stream, what=lap.what, label=lap.label, start_s=max(start_s, 0.0), end_s=end_s,
-                        nbytes=lap.nbytes, step=lap.step,
-                    )
-                )  # fmt: skip
+        for stage, line in enumerate(repeat_lines):
+            for span in spans_from_laps(line["laps"], stage, zero_ns=zero_ns + line["offset_ns"]):
+                if span.end_s > 0:  # before the first task the stages only wait
+                    spans.append(span._replace(start_s=max(span.start_s, 0.0)))
         timelines.append(Timeline.from_spans(spans, len(lines)))
     return timelines
 

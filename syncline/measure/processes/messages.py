@@ -162,13 +162,12 @@ class WorkerSocket:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, keys, timeout_s)
-        (self._socket.curve_serverkey,) = keys.peers
+        (self._socket.curve_serverkey,) = keys.peers  # a worker's only peer is the server
         self._socket.handshake_ivl = 0  # no limit: the server may open its port long before it answers
         failures = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        self._monitor = self._socket.get_monitor_socket(  # a socket on which libzmq reports these events
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures
-        )
-        self._is_admitted = False
+        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures
+        self._monitor = self._socket.get_monitor_socket(events)  # a socket on which libzmq reports these events
+        self._is_admitted = False  # whether the server has accepted this worker's key
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._monitor, zmq.POLLIN)
@@ -228,13 +227,13 @@ def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[
     if len(frames) != len(like):
         raise MalformedMessage(f"{len(frames)} tensors in place of {len(like)}")
     tensors = []
-    for frame, pattern in zip(frames, like, strict=True):
-        tensor = torch.empty(pattern.shape, dtype=pattern.dtype)
+    for frame, template in zip(frames, like, strict=True):
+        tensor = torch.empty(template.shape, dtype=template.dtype)
         memory, content = _memory(tensor), frame.buffer
         if content.nbytes != memory.nbytes:
             raise MalformedMessage(f"a tensor of {content.nbytes} bytes in place of {memory.nbytes}")
         memory[:] = content
-        tensors.append(tensor.to(pattern.device))
+        tensors.append(tensor.to(template.device))
     return tensors
 
 

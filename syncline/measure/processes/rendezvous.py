@@ -67,7 +67,7 @@ def join_store(port: int, timeout_s: float) -> Store:
 def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     """Return the store and the place of a process that torchrun started, from its environment variables.
 
-    If this process hosts the store for its machine alone, no other machine can reach the store.
+    The store of a training on one machine is on its loopback address, which no other machine can reach.
 
     Raises:
         SpecError: if the environment variables are missing, or the port is in use.
@@ -86,7 +86,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         else:
             meetings = rendezvous("env://", timeout=timedelta(seconds=timeout_s))  # an iterator that yields once
             store, rank, processes = next(iter(meetings))
-    except SpecError as error:  # of `host_store`, which does not know the name of the variable
+    except SpecError as error:  # `host_store` calls the variable "port"
         raise SpecError("MASTER_PORT", os.environ["MASTER_PORT"], error.expected) from None
     except ValueError as error:
         raise SynclineError(f"torchrun's environment: {error}") from None

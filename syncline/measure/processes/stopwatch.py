@@ -26,7 +26,7 @@ class Lap(NamedTuple):
     Attributes:
         stream: ``compute``, ``network`` or ``send``.
         what: the activity, such as ``compute``, ``optimizer``, ``wait``, or the name of a collective.
-        label: the activity, or what the collective or message transfers, in words for people.
+        label: for people: the activity, or what the collective or message transfers.
         start_ns: begin of the span.
         end_ns: end of the span.
         nbytes: payload bytes of a collective or a message.
@@ -49,12 +49,12 @@ Instant = int | torch.cuda.Event
 class Stopwatch:
     """A recorder of the laps of one process.
 
-    On the compute stream, the time of a step before the optimizer is a lap ``compute``, the optimizer's step is
-    ``optimizer``, and the time inside collectives in either is ``wait``. Between steps no lap is recorded.
+    On the compute stream, a step has the laps ``compute`` (before the optimizer's step), ``optimizer``, and ``wait``
+    for each collective, which interrupts either. Between steps no lap is recorded.
 
     A lap contains the work that was started in it. On a CUDA device, the boundaries within a step are events on the
-    current stream, and the process waits for the device only at the begin and at the end of a step. The device measures
-    the time between an event and the end of the step, which is subtracted from the clock's time of the end.
+    current stream, and the process waits for the device only at the begin and at the end of a step. The time of an
+    event is the clock's time at the end of the step, less the time between the two that the device has measured.
 
     Args:
         progress: counters that show a watching process how far this one has come.
@@ -269,8 +269,7 @@ class MeasuredTask(Task):
         task: the task whose gradients and metrics this task returns.
         watch: the stopwatch, which begins a step with the gradients.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
-        wait_for_all: called after each evaluation; a barrier, so that the next step does not include waiting for the
-            process that evaluates.
+        wait_for_all: a barrier, called after each evaluation, so that no step includes waiting for the evaluation.
     """
 
     def __init__(
@@ -294,7 +293,7 @@ class MeasuredTask(Task):
 
     @override
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Evaluate the means on one process, for which all others wait; they return no metrics."""
+        """Evaluate the mean parameters on one process; the others wait for it, and return no metrics."""
         metrics: dict[str, Tensor] = {}
         if self._on_evaluation is not None:  # this process evaluates
             metrics = self._task.evaluate(means)

@@ -46,18 +46,16 @@ def device_count() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    count = 0
-    for word in visible.split(","):
-        name = word.strip()
-        is_valid = name[:1].isdigit() or name.startswith(("GPU-", "MIG-"))  # an index, or a unique name
-        if not is_valid:
-            break  # as CUDA does, ignore all names behind an invalid one
-        count += 1
-    return count
+    names = [name.strip() for name in visible.split(",")]
+    are_valid = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]  # an index or a unique name
+    return [*are_valid, False].index(False)  # as CUDA does, ignore all names behind an invalid one
 
 
 def simulated_gpu(device: Any) -> torch.device | None:
-    """Return the GPU for a string such as ``"cuda:1"``, a device or a number, and note its use; None if it is none."""
+    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means, and record that GPUs are used.
+
+    None if the value means no GPU.
+    """
     if isinstance(device, str):
         if not device.startswith("cuda"):
             return None

@@ -72,8 +72,8 @@ class KnownSteps:
     Args:
         counter: the active counter.
         add_operations: function that is called with the operations of a step that is not counted again.
-        num_events: function that returns a number that changes if a step does anything besides computation: such a
-            step is counted each time.
+        num_events: function that returns the number of events so far. A step with an event does more than compute, so
+            it is counted each time.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class KnownSteps:
         """Switch the counter on again, or keep the collected operations of a step that did nothing but compute."""
         if self._is_counter_off:
             self._switch_counter_on()
-        elif self.operations_of_step is not None and self.num_events() == self._num_events_before_step:
+        elif self.operations_of_step is not None and self.num_events() == self._num_events_before_step:  # no event
             self._known_steps[self._key_of_step] = self.operations_of_step
         self.operations_of_step = None
 
@@ -180,14 +180,15 @@ class OperationCounter(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.add_operation, self.is_counting, self.handle_read = add_operation, is_counting, handle_read
-        self._known_costs: dict[Any, tuple[CountedOperation | None, bool]] = {}  # and whether the host reads the result
+        # By signature: the cost of an operation, and whether the host reads its result.
+        self._known_costs: dict[Any, tuple[CountedOperation | None, bool]] = {}
         self.known_steps: KnownSteps | None = None
 
     @contextmanager
     def count_steps_once(
         self, add_operations: Callable[[list[CountedOperation]], None], num_events: Callable[[], int]
     ) -> Iterator[OperationCounter]:
-        """Count the operations in a ``with`` block, but those of equal optimizer steps only once; see `KnownSteps`."""
+        """Count the operations in a ``with`` block, but those of equal optimizer steps only once, see `KnownSteps`."""
         with KnownSteps(self, add_operations, num_events) as self.known_steps, self:
             yield self
 
@@ -201,12 +202,10 @@ class OperationCounter(TorchDispatchMode):
     ) -> Any:
         """Count an operation, and run it."""
         for tensor_class in types:
-            if tensor_class in (Tensor, Parameter):
-                continue
-            if is_traceable_wrapper_subclass_type(tensor_class):
+            if tensor_class not in (Tensor, Parameter) and is_traceable_wrapper_subclass_type(tensor_class):
                 return NotImplemented  # the DTensor then dispatches operations on this rank's shard
         if func.namespace == "aten":
-            with torch._C.DisableTorchFunction():  # function modes have seen the call that dispatches this operation
+            with torch._C.DisableTorchFunction():  # modes such as `CudaOnCpu` have handled the call of this operation
                 return self._run_and_count(func, args, kwargs)
         return self._run_and_count(func, args, kwargs)
 
@@ -251,7 +250,7 @@ def is_read_by_host(func: Any) -> bool:
 
 
 def is_called_on_host_data() -> bool:
-    """Return whether the caller is torch's optimizer or data loader, whose counters and indices are in host memory."""
+    """Return whether torch's optimizers or data loaders call, which read counters and indices in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back

@@ -175,7 +175,7 @@ def run_as_rank(
         end_as_python_does()
         stack_file.close()
         code = 0
-    except SystemExit as ending:  # a failure, because `run_script` keeps a success to itself
+    except SystemExit as ending:  # a failure, because `run_script` ignores an exit with code 0
         code = ending.code if isinstance(ending.code, int) else 1
         write_script_failure(folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else "")
     except Refusal as refusal:

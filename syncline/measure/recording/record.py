@@ -186,7 +186,7 @@ def notes_of(ranks: Iterable[RankRecord]) -> list[str]:
 
 
 def print_notes(ranks: list[RankRecord]) -> list[RankRecord]:
-    """Print the notes to standard error, and return the records."""
+    """Print the records' notes to standard error, and return the records."""
     for note in notes_of(ranks):
         print(f"note: {note}", file=sys.stderr)
     return ranks

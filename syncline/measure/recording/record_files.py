@@ -100,8 +100,8 @@ class GroupList:
         return self._indices[group]
 
 
-def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of a rank's events and operations, and add new groups to ``groups``."""
+def event_table(rank: int, record: RankRecord, groups: GroupList) -> pa.Table:
+    """Return the table of a rank's events, and add new groups to ``groups``."""
     event_rows = []
     for event in record.events:
         row: dict[str, Any] = event._asdict() | {"rank": rank, "event": EVENT_NAMES[type(event)]}
@@ -114,7 +114,11 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
             row |= {"group": groups.add_group_of(event), "number": number, "peer": peer}
         event_rows.append(row)
     # The schema leaves out fields without a column, such as a message's tag.
-    events = pa.Table.from_pylist(event_rows, schema=EVENT_SCHEMA)
+    return pa.Table.from_pylist(event_rows, schema=EVENT_SCHEMA)
+
+
+def operation_table(rank: int, record: RankRecord) -> pa.Table:
+    """Return the table of the operations in a rank's segments."""
     operations = [operation for segment in record.segments for operation in segment]
     segment_lengths = [len(segment) for segment in record.segments]
     columns: dict[str, Any] = {"rank": [rank] * len(operations)}
@@ -124,7 +128,7 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
     columns["cpu_s"] = [None] * len(operations)
     if record.segment_cpu_s:
         columns["cpu_s"] = np.repeat(record.segment_cpu_s, segment_lengths)
-    return events, pa.table(columns, schema=OPERATION_SCHEMA)
+    return pa.table(columns, schema=OPERATION_SCHEMA)
 
 
 def rank_record_from_tables(
@@ -180,9 +184,10 @@ def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) ->
 def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
     """Write a rank's record to files whose names begin with ``stem``; the file ``stem`` marks them as complete."""
     groups = GroupList()
-    events, operations = rank_tables(rank, record, groups)
+    events = event_table(rank, record, groups)
     metadata = {"groups": json.dumps(groups.groups), "cpu_s": str(record.cpu_s), "notes": json.dumps(record.notes)}
-    for name, table in (("events", events.replace_schema_metadata(metadata)), ("operations", operations)):
+    events = events.replace_schema_metadata(metadata)
+    for name, table in (("events", events), ("operations", operation_table(rank, record))):
         with pa.OSFile(f"{stem}.{name}", "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
     stem.touch()
@@ -273,18 +278,11 @@ def record_tables(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
                 groups.add_group_of(event)
     header = {"format": FORMAT, "ranks": len(ranks), "groups": groups.groups, "notes": notes_of(ranks)}
     metadata = {HEADER_KEY: json.dumps(header)}
-
-    def event_tables() -> Iterator[pa.Table]:
-        for rank, record in enumerate(ranks):
-            events, _ = rank_tables(rank, record, groups)
-            yield events.replace_schema_metadata(metadata)
-
-    def operation_tables() -> Iterator[pa.Table]:
-        for rank, record in enumerate(ranks):
-            _, operations = rank_tables(rank, record, groups)
-            yield operations
-
-    return {"trace": event_tables(), "operations": operation_tables()}
+    events = (event_table(rank, record, groups) for rank, record in enumerate(ranks))
+    return {
+        "trace": (table.replace_schema_metadata(metadata) for table in events),
+        "operations": (operation_table(rank, record) for rank, record in enumerate(ranks)),
+    }
 
 
 def read_record(folder: Path) -> list[RankRecord]:
@@ -361,7 +359,7 @@ def _rows_by_rank(file: pq.ParquetFile, num_ranks: int) -> Iterator[pa.Table]:
     for rank in range(num_ranks):
         slices: list[pa.Table] = []
         while remaining_rows is not None:
-            num_rows_of_rank = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # they come first
+            num_rows_of_rank = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # these come first
             slices.append(remaining_rows.slice(0, num_rows_of_rank))
             if num_rows_of_rank < len(remaining_rows):
                 remaining_rows = remaining_rows.slice(num_rows_of_rank)

@@ -88,11 +88,7 @@ class SegmentClock:
 
 def measure_counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
-    x, num_counted = torch.zeros(1), 0
-
-    def count(operation: CountedOperation) -> None:  # about the work that the recorder does for each operation
-        nonlocal num_counted
-        num_counted += 1
+    x = torch.zeros(1)
 
     def time_operations_s() -> float:
         begin_s = thread_time()
@@ -103,7 +99,7 @@ def measure_counting_s() -> float:
     counted_s, plain_s = [], []
     for _ in range(REPEATS):
         plain_s.append(time_operations_s())
-        with OperationCounter(count, lambda: True):
+        with OperationCounter(RankRecorder().add_operation, is_counting=lambda: True):
             counted_s.append(time_operations_s())
     smallest_difference_s = min(counted_s) - min(plain_s)  # the smallest times have the least noise
     return max(0.0, smallest_difference_s) / OPERATIONS_PER_REPEAT
@@ -144,19 +140,19 @@ class RankRecorder:
 
     def __init__(self) -> None:
         self.record = RankRecord()
-        self.num_worlds = 0  # number of default groups that the script has created
-        self.num_calls = self.num_marks = 0
+        self.num_worlds = 0  # number of default groups, which torch calls worlds, that the script has created
+        self.num_calls = self.num_marks = 0  # numbers of collectives and messages, and of marks on streams
         self.num_streams = 0  # besides stream 0, the default stream
         self.stream = 0  # the stream on which work is queued now
         self.clock = SegmentClock()
-        self.last_script_line = ""
+        self.last_script_line = ""  # the last result of `script_line`
         self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
         self._has_begun = False  # whether the script has dispatched an operation
         self._operations: list[CountedOperation] = []  # since the last event
         self._num_uncounted = 0  # operations among these that an earlier step has counted
-        self._segment_of: dict[Operations, int] = {}
-        self._next_numbers: Counter[Any] = Counter()
-        self._calls_awaited_in_backward: list[int] = []
+        self._segment_of: dict[Operations, int] = {}  # number of the segment with these operations
+        self._next_numbers: Counter[Any] = Counter()  # see `next_number`
+        self._calls_awaited_in_backward: list[int] = []  # see `record_wait_in_cpp`
 
     def add_operation(self, operation: CountedOperation) -> None:
         """Add a dispatched operation to the operations since the last event."""
@@ -222,7 +218,7 @@ class RankRecorder:
     def group_name(self, name: str) -> str:
         """Return torch's name of a group, made unique.
 
-        Torch reuses names if a script destroys its default group (the world) and creates a new one.
+        Torch reuses names if a script destroys its default group and creates a new one.
         """
         return name if self.num_worlds <= 1 else f"{name} of world {self.num_worlds}"
 

@@ -220,8 +220,9 @@ def record_by_shapes(
     """Run a script on tensors that have shapes and no values, and return its record.
 
     Args:
-        ranks: the ranks to record. Each stands for the ranks of its role from itself to the next one in this list of
-            the same role; the first of a role stands for those before it too. If empty, the function finds them.
+        ranks: the ranks to record. Each stands for the ranks of its role (see `Families.role`) from itself to the next
+            one of that role in this list; the first of a role stands for those before it too. If the list is empty,
+            the function chooses the ranks.
         options: whether the script sees GPUs and may branch on clocks.
 
     Raises:
@@ -240,7 +241,7 @@ def record_by_shapes(
                 if not (folder / f"{rank}").exists():
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
                 records[rank], rank_groups = pickle.loads((folder / f"{rank}").read_bytes())
-                if rank_groups != groups and groups:
+                if groups and rank_groups != groups:
                     raise SynclineError(f"rank {rank} makes different groups from the ranks before it")
                 groups[:] = rank_groups
 

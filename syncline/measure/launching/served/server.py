@@ -220,7 +220,7 @@ class _Server(EventObserver):
         server = self.policy.server_of[worker]
         will_get_model = worker in server.idle or worker in server.buffered or worker in self.model_queue
         if worker in self.policy.failed:
-            self.policy.take_updates([worker])  # there are none; this tells the policy that the worker is back
+            self.policy.take_updates([worker])  # a failed worker has none, and asks for a model by this call
         elif not will_get_model:
             self.policy.sleeping.add(worker)
             self._wake_sleeping()
@@ -266,7 +266,7 @@ class _Server(EventObserver):
             self._begin_event()
             if worker in self.policy.failed:  # the policy has taken back its steps
                 self.policy.departed.add(worker)
-                self.policy.take_updates([worker])  # there are none; the policy no longer waits for the worker
+                self.policy.take_updates([worker])  # a departed worker has none: the policy stops waiting for it
             else:
                 self.policy.leave(worker)
                 self.policy.wake()
