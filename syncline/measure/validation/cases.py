@@ -72,8 +72,8 @@ class CasePlan:
         folder: folder of the results.
         cases: trainings, in order.
         timeout_s: timeout of a collective.
-        link: fields of each process's link, from which the length of the warm-up follows, and the idle time that
-            replaces the network in the trainings through memory.
+        link: fields of each process's link. They determine the length of the warm-up; in trainings through memory,
+            processes wait for the time that gloo would take on this link.
     """
 
     folder: Path
@@ -101,7 +101,7 @@ class _TransferRecorder:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._last_transfer_ns = memory.stood_in_ns  # time of all transfers before the current call
+        self._last_transfer_ns = memory.stood_in_ns  # time of all transfers through memory before the current call
         self._step_transfer_ns = 0
         self._carried: list[list[Any]] = []
         memory.take_carried()  # drops earlier transfers
@@ -138,7 +138,7 @@ SOFTWARE, MEASURED = "software", "measured"
 
 
 def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> None:
-    """Train a case's first seed once for warming up and then as often as it asks, each time by both transports.
+    """Train a case's first seed over both transports, once for warming up and then ``case.repeats`` times.
 
     The transports are memory, which gives the times of the software, and the network.
     """

@@ -92,10 +92,10 @@ def _preset(entry: Logged) -> Network:
 
 
 def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
-    """Return a row per measured rate between two places, with its prediction, as milliseconds of a gigabyte.
+    """Return a row per measured rate of TCP streams between two places: the measured and predicted time of a gigabyte.
 
-    The rate of the fewest streams between two places gives their window, which predicts the rates of more streams. If
-    only one number of streams was measured, the window that Linux lets a connection have predicts it, see `Tcp`.
+    The rate of the fewest streams between two places gives their window, and the window the rates of more streams. If
+    only one number of streams was measured, the prediction is with the window that Linux allows, see `Tcp`.
 
     Args:
         paths: logs of rates and round trips. The round trip of a rate may be in another of these files.
@@ -111,7 +111,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
             if has_law:
                 rate = law.rate_bytes_per_s(streams)
                 basis = f"{law.bounds.points} residuals of {law.bounds.basis}"
-            else:  # on a line without a limit of its own
+            else:  # infinite: nothing is known of the line's own limit
                 rate = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s))
                 basis = "Linux's window"
             row = _row(entry, GB / rate, measured_s=GB / entry.value, regime=f"streams from {source} to {target}")
@@ -169,7 +169,7 @@ class Table(NamedTuple):
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
     """Return the rows of files with predictions.
 
-    Logs of rates and round trips are read together, because a rate and its round trip may be in different files.
+    Logs of TCP rates and of round trips are read together, because a rate and its round trip may be in different files.
     """
     rows: list[_Row] = []
     logs_of_lines = []
@@ -183,14 +183,16 @@ def predicted_files(paths: Sequence[Path], network: Network | None = None) -> li
 
 
 def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
-    """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` of the prediction.
+    """Return a file's rows with further columns: ``predicted_ms``, ``error`` and ``regime``.
+
+    ``regime`` is the group of the row in a summary of errors.
 
     Args:
         path: a table of `TABLES`, or a log of `syncline.measure.logs`.
         network: the network of a log's collectives; by default the preset of the GPUs that the log names.
 
     Raises:
-        SpecError: the file does not exist, or has another header.
+        SpecError: the file does not exist, or is neither such a table nor a log.
         SynclineError: a line that cannot be predicted.
     """
     if path.is_file() and format_of(read_text(path)) is not None:
@@ -255,7 +257,7 @@ LONG_MS, LONG_LINK = 50.0, "50 ms and more"
 
 
 def _predict_collective(row: Mapping[str, str]) -> _Row:
-    """Return the prediction of a collective; its regime is the library, the collective, and the kind of its link."""
+    """Return the prediction of a collective; the summary groups them by library, collective and kind of link."""
     collective = "in pieces" if in_pieces(row) else row["collective"]
     regime = f"{row['backend']} {collective}, {collective_link(row)}"
     return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": regime}
@@ -266,13 +268,12 @@ def collective_link(row: Mapping[str, str]) -> str:
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
-    has_set_delay, has_set_rate = delay != DEFAULT, rate != DEFAULT
-    is_shaped = has_set_delay and (has_set_rate or delay != "0")
-    return "shaped" if is_shaped else "as the data centre has it"
+    is_unchanged = delay == DEFAULT or (delay == "0" and rate == DEFAULT)  # 0: no delay was added
+    return "as the data centre has it" if is_unchanged else "shaped"
 
 
 def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
-    """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link.
+    """Return the predicted step of DDP or DiLoCo on L40S GPUs; the summary groups steps by method and link.
 
     ``predicted_ms`` is that of a step that synchronises.
     """
@@ -362,7 +363,7 @@ def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[
 
 
 def _predict_training(row: Mapping[str, str]) -> _Row:
-    """Return the prediction of a training; its regime is its source and GPU."""
+    """Return the prediction of a training; the summary groups trainings by source and GPU."""
     step_s = np.asarray(predicted_step(training_spec(row)).step_time_s).item()
     regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
     return {"predicted_ms": 1e3 * step_s, "regime": regime}

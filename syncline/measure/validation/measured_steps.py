@@ -122,7 +122,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):  # the header is line 1
             try:
-                numbers = {number: int(float(row[column])) for number, column in COLUMNS.items()}
+                numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}
                 point = Point(**numbers, measured_s=float(row[TIME]) / 1e3)
                 check_point(point)
             except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError, SpecError) as error:
@@ -248,7 +248,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 def _with_network_constants(
     constants: StepConstants, spec: StepTimesSpec, calibration_points: list[Point]
 ) -> StepConstants:
-    """Return constants with the all-reduce times of the hardware and the network between nodes, which no fit gives."""
+    """Return constants with the measured all-reduce times of the hardware and the network between nodes."""
     node = constants.node
     if node is None and spec.node is not None:
         node = Node(spec.node.devices, spec.node.nic_bandwidth)

@@ -36,7 +36,7 @@ class Software:
         step_s: seconds of each of T steps on each of P workers in R repeats of the training, ``(R, T, P)``.
         inside_s: seconds of each step in which collectives encode, decode and add, ``(R, T, P)``.
         calls_by_step: calls of each step, without their context (see `without_context`).
-        collectives: the collectives that each call becomes, with their bytes in the cost model's sense.
+        collectives: the collectives that each call becomes, with their bytes as the cost model counts them.
     """
 
     step_s: NDArray[np.float64]
@@ -45,10 +45,10 @@ class Software:
     collectives: dict[Call, tuple[tuple[str, float], ...]]
 
     def step_times(self, calls_by_step: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the seconds of each step, and those inside collectives, for steps with these calls, ``(R, T, P)``.
+        """Return ``step_s`` and ``inside_s`` for steps with these calls, ``(R, T, P)`` each.
 
-        A step takes what the measured step of this number takes if that has the same calls; otherwise the median over
-        all measured steps with these calls, or over all measured steps if none has.
+        A step takes as long as the measured step of the same number if both have the same calls; otherwise the median
+        over all measured steps with its calls, or over all measured steps if none has its calls.
         """
         all_steps = list(range(self.step_s.shape[1]))
         step_s, inside_s = [], []
@@ -183,9 +183,9 @@ def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
 
 
 def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | None:
-    """Return the mean bytes that a worker's device sent per step after the first.
+    """Return the mean bytes that a worker's network device sent per step after the first.
 
-    None without counts of at least two steps, as of workers that share a device.
+    None if fewer than two steps have counts; workers that share a device have none.
     """
     rates = []
     for repeat in range(repeats):

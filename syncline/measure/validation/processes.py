@@ -177,10 +177,11 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
-        fields_of_one_kind = {"kind", "methods", "networks", "target_loss", "method", "network"}  # of run or compare
+        # The fields that a run or a comparison has and the other has not.
+        fields_of_one_kind = {"kind", "methods", "networks", "target_loss", "method", "network"}
         run_fields = spec.model_dump(mode="json", exclude=fields_of_one_kind)
         run_fields |= {"kind": "run", "workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        run_fields["network"], *_ = _networks([spec])  # a run must name one; the processes use a real one
+        run_fields["network"], *_ = _networks([spec])  # a run must name a network; the processes use a real one
         methods = spec.methods if isinstance(spec, CompareSpec) else [spec.method]
         for method in methods:
             run = RunSpec.model_validate(run_fields | {"method": method.model_dump(mode="json")})

@@ -116,7 +116,8 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """Return the spec by which ``syncline project`` predicts a published training.
 
     Args:
-        by_utilisation: whether computing is FLOPs at the utilisation of the hardware, even if its kernels are known.
+        by_utilisation: whether computing takes its FLOPs over the hardware's utilisation times its peak, even if the
+            rates of the hardware's kernels are known.
     """
     shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")
     layout = {name: _count(row, name) for name in LAYOUT if row.get(name)}
@@ -186,10 +187,14 @@ def measured_step_s(row: Row) -> float | None:
 
 @cache
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
-    """Return the hardware that a cell of a table names, with the number format of the training."""
+    """Return the hardware that a cell of a table names, with the number format of the training.
+
+    Args:
+        by_utilisation: see `training_spec`.
+    """
     machine = hardware(parse_yaml(text), "hardware")
     has_priced_kernels = machine.kernels is not None and not by_utilisation
-    if has_priced_kernels or not precision:  # kernels have a price for each format
+    if has_priced_kernels or not precision:  # kernels have a rate for each number format
         return machine
     if precision in EIGHT_BITS:  # with twice the rate of bf16
         return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)

@@ -71,7 +71,7 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if in_pieces(row) and link != LONG_LINK:  # a few such rows are slow on links of all kinds
+        if in_pieces(row) and link != LONG_LINK:  # joined, because a few of these rows are slow on any link
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
@@ -87,9 +87,9 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
-    """Return the sets of measurements that bound the step of a GPT, the most similar set first.
+    """Return the names of the sets of measurements that bound the step of a GPT, the most similar set first.
 
-    A *cell* is the set of steps with equal numbers in ``CELL_COLUMNS``.
+    In one node, that is the set of steps with equal numbers in ``CELL_COLUMNS``.
     """
     regime = row["regime"]
     tensor = int(float(row["tensor parallelism"]))  # tables may write 8 as 8.0
@@ -156,9 +156,9 @@ def min_measurements(basis: str) -> int:
 def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     """Return whether each bundled row is within the bounds that other rows give; None if there are too few of them.
 
-    The bounds are those of the first basis with enough other rows: for a published training, the rows of other sources;
-    for other rows, all rows but itself. They are None also for a row without a measurement, and for NVLink's
-    all-reduces, which are predicted from themselves.
+    The bounds follow from the errors of the other rows of the row's first basis that is large enough. For a published
+    training, the rows of its own source are left out, too. The result is also None for a row without a measurement, and
+    for NVLink's all-reduces, whose predictions are the measurements themselves.
     """
     errors = residuals(rows)
     errors_of_source: dict[tuple[str, str], list[float]] = defaultdict(list)  # of trainings, by basis and source
@@ -168,14 +168,14 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
             errors_of_source[basis, source_of(row)].append(row["error"])
 
     def is_covered(row: Mapping[str, Any]) -> bool | None:
-        # One more than a basis needs, because the row itself is left out.
+        # More rows than a basis needs, because the row itself is left out.
         usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > min_measurements(basis)]
         if row["error"] is None or not usable_bases or is_nvlink_all_reduce(row):
             return None
         basis, *_ = usable_bases
         other_errors = errors[basis].copy()
-        for error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
-            other_errors.remove(error)
+        for left_out_error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
+            other_errors.remove(left_out_error)
         if len(other_errors) < LEAST:
             return None
         return is_within(row["error"], uncertainty_of(other_errors))
@@ -290,8 +290,8 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
 def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
     """Return errors of each stage's rows: of all rows after a fit to all, and of each group after a fit without it.
 
-    A group has one value in one of the columns ``GROUPS_LEFT_OUT``. A data centre's own delay is never left out,
-    because no other rows determine it.
+    A group has one value in one of the columns ``GROUPS_LEFT_OUT``. Rows with a data centre's own delay, `DEFAULT`, are
+    never left out, because no other rows determine that delay.
     """
     error_rows = _stage_errors(rows, fitted_p3(rows), held_out="nothing", value="fit")
     for column in GROUPS_LEFT_OUT:

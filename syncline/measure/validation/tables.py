@@ -147,7 +147,7 @@ def _value_with_unit(row: Record) -> str:
 
 
 def _spread(row: Record) -> Any:
-    """Return the relative standard error of a fitted constant, or that the fit ended at its limit."""
+    """Return the relative standard error of a fitted constant, or that the constant is at its largest value."""
     is_fitted, has_ceiling = row["spread"] is not None, row["ceiling"] is not None
     if is_fitted and has_ceiling and row["value"] >= row["ceiling"] * (1 - 1e-9):  # up to the fit's rounding
         return "at its ceiling"

@@ -36,14 +36,17 @@ if TYPE_CHECKING:
 
 
 def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tuple[dict[str, Any], list[Group]]]:
-    """Validate the specs of a question; yield result and tables of each published validation, then of trainings.
+    """Validate the specs of a question; yield the result and the tables of each validation.
+
+    Each spec of published measurements is a validation; all specs of trainings together are the last one. ``say`` is
+    called with lines about the progress of the trainings.
 
     Raises:
         SpecError: a spec is wrong, or ``out`` names one folder for several validations.
     """
     specs = []
     for name in question.specs:
-        kind, changes = kind_of(name), dict[str, Any]()  # the changes that options make to the fields of the spec
+        kind, changes = kind_of(name), dict[str, Any]()  # the fields of the spec that options change
         if question.measurements:
             changes["measurements"] = list(question.measurements)
         if question.data is not None and kind not in ("run", "compare"):  # which have no such field
@@ -187,22 +190,22 @@ def cluster_summary(rows: _Rows, are_covered: Sequence[bool | None] | None = Non
     Args:
         are_covered: for each row, whether the measurement is between its bounds, or None if that is unknown.
     """
-    groups: dict[str, dict[str, list[tuple[dict[str, Any], bool | None]]]] = {}  # by file and regime
+    groups: dict[str, dict[str, list[dict[str, Any]]]] = {}  # measured rows by file and regime
     for row, is_covered in zip(rows, are_covered or [None] * len(rows), strict=True):
         if row["error"] is not None:
             by_regime = groups.setdefault(row["file"], {})
             for regime in (row["regime"], "all"):
-                by_regime.setdefault(regime, []).append((row, is_covered))
+                by_regime.setdefault(regime, []).append(row | {"covered": is_covered})
     summary = []
     for name, by_regime in groups.items():
         for regime in (*sorted(by_regime.keys() - {"all"}), "all"):
-            regime_rows = [row for row, _ in by_regime[regime]]
-            known_covered = [is_covered for _, is_covered in by_regime[regime] if is_covered is not None]
-            bounded_rows = [row for row in regime_rows if row.get("low_ms")]
+            group = by_regime[regime]
+            coverage = [row["covered"] for row in group if row["covered"] is not None]
+            bounded_rows = [row for row in group if row.get("low_ms")]
             half_widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in bounded_rows]
             summary.append({
-                "file": name, "regime": regime, **error_of([row["error"] for row in regime_rows]),
-                "coverage": float(np.mean(known_covered)) if known_covered else None,
+                "file": name, "regime": regime, **error_of([row["error"] for row in group]),
+                "coverage": float(np.mean(coverage)) if coverage else None,
                 "half_width": float(np.median(half_widths)) if half_widths else None,
             })  # fmt: skip
     return summary
