@@ -86,8 +86,7 @@ class StreamLaw(NamedTuple):
         has_fewest_streams = streams == streams.min()
         windows = rates * rtt_s / streams
         window_bytes = float(np.median(windows[has_fewest_streams]))
-        window_limited_rates = streams * window_bytes / rtt_s
-        is_capped = rates < FULL * window_limited_rates
+        is_capped = rates < FULL * (streams * window_bytes / rtt_s)
         cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
         law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
         time_errors = []

@@ -261,8 +261,8 @@ def _measured_and_simulated_rows(
     facts = {"device": measured.device, "machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
         return facts | {"rows": rows}
-    slowest_worker_s = measured.steps["step_s"].max(1)
-    rows = [row | {"step_time_median_s": float(np.median(slowest_worker_s))} for row in rows]
+    median_s = float(np.median(measured.steps["step_s"].max(1)))  # of the slowest worker's steps
+    rows = [row | {"step_time_median_s": median_s} for row in rows]
     time_with_factors = partial(time_method, spec, trained, spec.network)
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
     return facts | {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds}

@@ -134,10 +134,10 @@ def read_parts(
             break  # a seed that was not started
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
         mean_losses = losses.reshape(len(ranks), steps).mean(0)  # reshape: with 0 steps the array has one dimension
-        evaluations = []
-        for line in ranks[0].evaluations[seed]:
-            metrics = {name: [value] for name, value in line["metrics"].items()}  # a list with one value per seed
-            evaluations.append(line | {"metrics": metrics})
+        evaluations = [
+            line | {"metrics": {name: [value] for name, value in line["metrics"].items()}}  # a list with the one seed
+            for line in ranks[0].evaluations[seed]
+        ]
         histories.append(measured_history((seed,), mean_losses[:, None], evaluations, interrupted))
 
     # Traffic and times are those of the first seed alone.

@@ -371,11 +371,10 @@ def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Sched
     """Return the report of a measured timeline's tasks, in which updates count as computing."""
     task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)  # the schedule has no updates
     utilisation = timeline.utilisation()
-    stage_reports = []
-    for stage_report, utilisation_of_stage in zip(task_report.stages, utilisation, strict=True):
-        stage_reports.append(replace(stage_report, utilisation=float(utilisation_of_stage)))
+    stage_reports = zip(task_report.stages, utilisation.tolist(), strict=True)
+    stages = tuple(replace(stage_report, utilisation=part) for stage_report, part in stage_reports)
     return replace(
-        task_report, makespan_s=timeline.makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stage_reports),
+        task_report, makespan_s=timeline.makespan_s, bubble=float(1 - utilisation.mean()), stages=stages,
         microbatches_per_s=spec.microbatches / timeline.makespan_s,
     )  # fmt: skip
 

@@ -83,9 +83,7 @@ class Launch:
     def for_spec(self, spec: RunSpec | PipelineSpec) -> Launch:
         """Return the options with ``cuda`` in place of ``auto`` if the spec asks for it; otherwise unchanged."""
         spec_device = getattr(spec, "device", "cpu")  # a pipeline's spec has none
-        if self.device == "auto" and spec_device == "cuda":
-            return replace(self, device="cuda")
-        return self
+        return replace(self, device="cuda") if self.device == "auto" and spec_device == "cuda" else self
 
     def devices(self, local_processes: int) -> Devices:
         """Return the devices of the processes of one machine."""

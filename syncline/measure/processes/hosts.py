@@ -22,7 +22,7 @@ from syncline.costmodel import Link, Network
 from syncline.costmodel.collectives.gloo import ETHERNET_MSS
 from syncline.errors import SynclineError
 from syncline.interrupts import end_with_parent, raise_if_interrupted
-from syncline.measure.processes.rendezvous import LOOPBACK, host_store
+from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
 
 POLL_S = 0.25
 """Seconds between two polls; polling is rare so that it takes no CPU time from the measured commands."""
@@ -120,9 +120,8 @@ class LocalHosts(Hosts):
     @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
         """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine, which has a single link."""
-        store = host_store()  # on a free port
-        port = store.port
-        del store  # frees the port for the ranks, which need it in their environment
+        with open_listener(port=0) as listener:  # any free port, which the ranks need in their environment
+            port = listener.getsockname()[1]
         environments = [
             os.environ | {
                 "RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank),
@@ -149,11 +148,8 @@ def run_together(
         if not failed:
             return
 
-        def suspicion(rank: int) -> tuple[bool, bool, int]:
-            """Return a key by which a process that failed by itself precedes those that `end_process` has ended."""
-            return codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank
-
-        first = min(failed, key=suspicion)
+        # A process that failed by itself precedes those that `end_process` has ended.
+        first = min(failed, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
         stderr_files[first].seek(0)
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
     if codes[first] == -signal.SIGTERM and not lines:  # none failed by itself

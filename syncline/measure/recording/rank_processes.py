@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +35,9 @@ OMP_PAUSE_HARD = 2
 def fork_process() -> int:
     """Fork this process, and return the child's process id, or 0 in the child, which ends with this process.
 
-    A fork copies no threads but the calling one. So OpenMP's threads end before the fork, because the child would wait
-    for them; and the child's garbage collector skips this process's objects, because the finalizer of an executor, for
-    example, waits for a thread. When the child ends, it does not end this process's other children.
+    A fork copies no thread but the calling one, and the child must not wait for the others. So OpenMP's threads end
+    before the fork, and the child's garbage collector skips the objects of this process, whose finalizers may wait for
+    threads. When the child ends, it does not end this process's other children.
     """
     end_openmp_threads = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)  # OpenMP 5 has it
     if end_openmp_threads is not None:
@@ -165,20 +166,13 @@ class ChildTarget:
         if "torch" in sys.modules:
             from torch.distributed import distributed_c10d
 
+            def check_and_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+                end_trace_if_child()
+                return function(*args, **kwargs)
+
             for name in ("rendezvous", "_new_process_group_helper"):  # torch calls both to join a group
-                original = getattr(distributed_c10d, name)
-                setattr(distributed_c10d, name, with_check_for_child(original))
+                setattr(distributed_c10d, name, partial(check_and_call, getattr(distributed_c10d, name)))
         return self.target(*args, **kwargs)
-
-
-def with_check_for_child(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper of ``function`` that first calls `end_trace_if_child`."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        end_trace_if_child()
-        return function(*args, **kwargs)
-
-    return wrapper
 
 
 def pass_rank_to_children() -> None:
@@ -278,9 +272,8 @@ def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[
     failures: dict[int, dict[str, Any]] = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        failures[rank] = {"at_s": 0.0, "text": "", "reason": "", "line": ""}
-        if file.exists():
-            failures[rank] = json.loads(file.read_text())
+        nothing_written = {"at_s": 0.0, "text": "", "reason": "", "line": ""}
+        failures[rank] = json.loads(file.read_text()) if file.exists() else nothing_written
     first_rank = min(failures, key=lambda rank: (failures[rank]["at_s"], rank))
     return first_rank, failures[first_rank]
 

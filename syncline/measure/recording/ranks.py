@@ -31,6 +31,7 @@ from typing import NamedTuple
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
 from syncline.interrupts import end_with_parent
+from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
 from syncline.measure.recording import hooks, operations, streams
 from syncline.measure.recording.rank_processes import (
     ThisProcess,
@@ -113,7 +114,8 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
     """
     import_before_forking()
     with temporary_folder() as folder:
-        port = free_port()
+        with open_listener(port=0) as listener:  # any free port, which the first rank's store opens again
+            port = listener.getsockname()[1]
         rank_by_pid: dict[int, int] = {}
         for rank in range(workers):
             pid = fork_process()
@@ -142,13 +144,6 @@ def import_before_forking() -> None:
 
     for name in set(os.environ) - previous_names:
         del os.environ[name]
-
-
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 NO_RECORD = "left no record: it ended by other means than its last line, sys.exit() or os._exit(), such as os.execv()"
@@ -234,7 +229,7 @@ def set_rank_environment(rank: int, workers: int, port: int, options: TraceOptio
     if options.gpu == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ |= {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
+        "MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port), "WORLD_SIZE": str(workers), "RANK": str(rank),
         "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers), "GROUP_RANK": "0", "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(workers), "GROUP_WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "trace",
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
@@ -255,10 +250,8 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     operations.register_attention()
     RECORDER.clock.start(measure_counting_s())
     counter = operations.OperationCounter(RECORDER.add_operation, RECORDER.is_counting, RECORDER.record_host_wait)
-    with (
-        counter.count_steps_once(RECORDER.add_known_operations, RECORDER.num_calls_and_marks),
-        hooks.install_cuda(),
-    ):
+    counting = counter.count_steps_once(RECORDER.add_known_operations, RECORDER.num_calls_and_marks)
+    with counting, hooks.install_cuda():
         run_script(program)
 
 
@@ -352,7 +345,7 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
     The output of the ranks goes to ``sys.stderr``, even if that is no file, as in a notebook.
     """
     with temporary_folder() as folder:
-        (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))
+        (folder / "request").write_bytes(pickle.dumps((program, workers, options)))
         command = [sys.executable, "-c", CHILD_CODE, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
         is_redirected = sys.stderr is not sys.__stderr__  # then this process copies what the child prints
@@ -375,27 +368,25 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
                         child.wait(GRACE_S)
                 raise
         try:
-            failure, result = pickle.loads((folder / "result").read_bytes())
+            result: list[RankRecord] | SynclineError = pickle.loads((folder / "result").read_bytes())
         except OSError:
             raise SynclineError(f"the process that traces ended with code {child.returncode}") from None
-        if failure is not None:
-            raise failure
-        records: list[RankRecord] = result
-        return records
+        if isinstance(result, SynclineError):
+            raise result
+        return result
 
 
 def trace_request() -> None:
     """Trace the program that `trace_in_child` stored in a folder, and write the result into the same folder."""
     folder, parent_pid = Path(sys.argv[1]), int(sys.argv[2])  # the arguments behind `CHILD_CODE`
     end_with_parent(parent_pid)
-    program_fields, workers, options = pickle.loads((folder / "request").read_bytes())
-    records: list[RankRecord] | None = None
-    failure: SynclineError | None = None
+    program, workers, options = pickle.loads((folder / "request").read_bytes())
+    result: list[RankRecord] | SynclineError
     try:
-        records = trace_program(ForeignScript(*program_fields), workers, options)
+        result = trace_program(program, workers, options)
     except SpecError as error:  # made anew, because subclasses with other arguments cannot be unpickled
-        failure = SpecError(error.path, error.value, error.expected)
+        result = SpecError(error.path, error.value, error.expected)
     except SynclineError as error:
-        failure = SynclineError(str(error))
-    (folder / ".result").write_bytes(pickle.dumps((failure, records)))
+        result = SynclineError(str(error))
+    (folder / ".result").write_bytes(pickle.dumps(result))
     (folder / ".result").rename(folder / "result")  # a reader finds a complete file or none

@@ -207,11 +207,10 @@ class ShapedRecord:
     def expand(self) -> list[RankRecord]:
         """Return a record for each rank, translated from the record of the rank that stands for it."""
         families = Families(self.groups)
-        records = []
-        for rank, representative in enumerate(self.representatives):
-            record = self.recorded[representative]
-            records.append(record if representative == rank else families.translate(record, rank))
-        return records
+        return [
+            self.recorded[rank] if representative == rank else families.translate(self.recorded[representative], rank)
+            for rank, representative in enumerate(self.representatives)
+        ]
 
 
 def record_by_shapes(

@@ -131,20 +131,16 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
         lines: rows of the lines of the script, the longest waits first.
 
     Returns:
-        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several groups of links the first two
-        for each group; rows for lines (``site``) and ranks (``rank``).
+        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several groups of links, rows for the
+        ``bandwidth`` and ``latency`` of each group; rows for lines (``site``) and ranks (``rank``).
     """
-    elasticity_to_computing = _elasticity(timed, question, "compute")
-    rows = [_row(timed, varied="compute", name="hardware", elasticity=elasticity_to_computing)]
-    selections: list[LinkGroup | None] = [None]  # all links
+    rows = [_row(timed, varied="compute", name="hardware", elasticity=_elasticity(timed, question, "compute"))]
     groups = link_groups(timed.network)
-    if len(groups) > 1:
-        selections += groups
+    selections: list[LinkGroup | None] = [None, *groups] if len(groups) > 1 else [None]
     for group in selections:
         name = "all links" if group is None else group.name
         for field in ("bandwidth", "latency"):
-            elasticity_to_links = _elasticity(timed, question, field, group)
-            rows.append(_row(timed, varied=field, name=name, elasticity=elasticity_to_links))
+            rows.append(_row(timed, varied=field, name=name, elasticity=_elasticity(timed, question, field, group)))
     step_s = timed.clock.step_time_s
     waiting_lines = [row["site"] for row in lines if row["exposed_communication_s"] > MIN_WAIT * step_s]
     for line in waiting_lines[:MAX_LINES]:

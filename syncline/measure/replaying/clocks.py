@@ -95,7 +95,7 @@ def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
     np.maximum.at(end_s, timeline.worker, timeline.end_s)
     if window.is_whole_run:
         step_s = timeline.makespan_s
-        sent_bytes = bytes_by_step(record).sum()  # of a worker
+        sent_bytes = bytes_by_step(record).sum()  # of a mean worker
     else:
         step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps  # from the end of step 0
         sent_bytes = bytes_by_step(record)[window.first : window.last].sum()
@@ -177,9 +177,9 @@ def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
 
 
 def reachable_loss(losses_of_records: Iterable[Floats]) -> float | None:
-    """Return the lowest loss that every record reached whose loss fell; None if no loss fell.
+    """Return the highest final loss of the records whose loss fell, which all of them reached; None if no loss fell.
 
-    It is their highest final loss, by trailing means. A record that diverged counts up to its last finite loss.
+    Losses are trailing means. A record that diverged counts up to its last finite loss.
     """
     final_losses = []
     for losses in losses_of_records:
@@ -259,8 +259,8 @@ class TimedReplay:
         network: the network, without the user's changes.
         replayed: the timeline of the replay.
         clock: the parts of a mean step.
-        step_time_variants: seconds of a mean step if computing and communication take the times at their bounds.
-        basis: the measurements on which the bounds rest, in words.
+        step_time_variants: seconds of a mean step if computing and communication are as slow or as fast as expected.
+        basis: the measurements from which this expectation follows, in words.
         unchanged_step_s: seconds of a mean step without the user's changes.
     """
 
@@ -297,7 +297,7 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
 
 
 def _replay_with_bounds(record: TraceRecord, network: Network, question: ReplayedOn) -> TimedReplay:
-    """Replay a record on a network, also at the bounds of computing and of communication and without changes."""
+    """Replay a record on a network; as predicted, with the bounds of its times, and without the user's changes."""
     replayed, clock = replay_and_time(record, network, question)
     if isinstance(question.hardware, MeasuredComputing):
         computing = uncertainties()[TIMED_STEPS]
@@ -322,8 +322,8 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
-    base_replays: dict[str, TimedReplay] = {}  # of the first record, by network
-    base_target_s: dict[str, float] = {}  # its seconds to the target, by network
+    base_replays: dict[str, TimedReplay] = {}  # replays of the first record, by network
+    base_target_s: dict[str, float] = {}  # seconds of the first record to the target loss, by network
     rows = []
     for timed in replays:
         network = timed.network.name
@@ -331,7 +331,7 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
         row = _row(timed, base, losses[timed.record.name], target, question)
         target_s = row["time_to_target_s"]
         base_s = base_target_s.setdefault(network, target_s)
-        # Infinite seconds: a record does not reach the target. 0 seconds: it takes no time.
+        # Without a speedup: a record that does not reach the target (infinite seconds), or takes no time.
         has_speedup = target_s and math.isfinite(target_s) and math.isfinite(base_s)
         row["time_to_target_speedup"] = base_s / target_s if has_speedup else None
         rows.append(row)
@@ -349,7 +349,13 @@ def _row(
         target: the target loss; None: the time to it is infinite.
     """
     clock = timed.clock
-    diverged_at = first_step_without_finite_loss(timed.record)
+    diverged_steps = [
+        step
+        for rank in timed.record.ranks
+        for step, event in rank.by_step()
+        if isinstance(event, Loss) and not math.isfinite(event.loss)
+    ]
+    diverged_at = min(diverged_steps, default=None)
     is_finite = np.isfinite(losses)
     loss, last_loss = None, None  # the last trailing mean, and the last loss
     if diverged_at is None and is_finite.any():
@@ -375,16 +381,6 @@ def _row(
         "time_to_target_s": loss_reached_s(clock, losses, target),
         "diverged_at": diverged_at,
     }
-
-
-def first_step_without_finite_loss(record: TraceRecord) -> int | None:
-    """Return the first step whose loss is infinite or not a number; None if all losses are finite."""
-    steps = []
-    for rank in record.ranks:
-        for step, event in rank.by_step():
-            if isinstance(event, Loss) and not math.isfinite(event.loss):
-                steps.append(step)
-    return min(steps, default=None)
 
 
 def loss_rows(records: Sequence[TraceRecord]) -> list[dict[str, Any]]:

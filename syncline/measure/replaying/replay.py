@@ -250,7 +250,7 @@ class _ProgramBuilder:
     def _add_mark_or_wait(self, event: Event, step: int) -> None:
         """Append a mark of a stream, or a wait for a mark by a stream or by the host."""
         if isinstance(event, Marked):
-            if event.mark in self._awaited_marks:
+            if event.mark in self._awaited_marks:  # other marks have no effect
                 self._append(StreamMark(event.mark), event.stream)
             self._mark_lines[event.mark] = self._awaited_lines.get(event.stream, "")
         elif isinstance(event, StreamWaited):

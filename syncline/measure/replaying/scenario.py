@@ -69,8 +69,8 @@ def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
     In asynchronous tensor parallelism a collective and a matrix product are cut into pieces, which run side by side. A
     collective counts as one of tensor parallelism if not all ranks take part and the script waits for it immediately.
-    Such a reduce-scatter starts before the computing that precedes it. The wait for any other such collective moves
-    behind the computing that follows it.
+    Among these, a reduce-scatter now starts before the computing that precedes it. For any other collective, the wait
+    moves behind the computing that follows it.
     """
     changed_ranks = []
     for rank in ranks:
@@ -210,16 +210,16 @@ class ReplayedOn:
 
     @classmethod
     def from_options(
-        cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None, host: str | None = None,
+        cls, networks: Sequence[Any], hardware: Any, algorithm: str | None = None, host: str | None = None,
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
         """Return the settings of a replay from a user's options, in which networks and hardware may be names."""
         parsed_networks = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in parsed_networks])
-        hardware = parse_computing(machine, "--hardware")
+        machine = parse_computing(hardware, "--hardware")
         return cls(
-            parsed_networks, hardware, algorithm=parse_algorithm(algorithm, "--algorithm"),
-            host=host_behaviour(host, hardware, "--host"), changes=changes, target_loss=target_loss,
+            parsed_networks, machine, algorithm=parse_algorithm(algorithm, "--algorithm"),
+            host=host_behaviour(host, machine, "--host"), changes=changes, target_loss=target_loss,
         )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
@@ -235,10 +235,7 @@ class ReplayedOn:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> ReplayedOn:
         """Return the settings from the output of `fields`."""
-        return cls.from_options(
-            fields["networks"], fields["hardware"], algorithm=fields["algorithm"], host=fields["host"],
-            changes=Changes(**fields["changes"]), target_loss=fields["target_loss"],
-        )  # fmt: skip
+        return cls.from_options(**{**fields, "changes": Changes(**fields["changes"])})
 
     def network_and_hardware(
         self, network: Network, slowdown: Factors = AS_PREDICTED

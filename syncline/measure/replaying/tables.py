@@ -170,7 +170,7 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
 
     varied = select("compute")
     for kind in ("bandwidth", "latency"):
-        all_links, *groups = select(kind)  # there are groups only if there are several
+        all_links, *groups = select(kind)  # no groups if all links are of one group
         varied += groups or [all_links]
     varied.sort(key=lambda row: -abs(row["elasticity"]))
     phrases = []
@@ -180,6 +180,7 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
             quantity = "speed of computing" if row["by"] == "compute" else row["by"]
             if row["name"] not in ("all links", "hardware"):
                 quantity += f" of {row['name']}"
+            # An elasticity is the percentage by which the step time changes with 1 % more of the quantity.
             phrases.append(f"{abs(row['elasticity']):.2f}% {direction} with 1% more {quantity}")
     sentences = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
 
@@ -189,7 +190,7 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
         change = -row["share"]  # of the step time if the line is left out
         sentences.append(f"Without {name_line(row['name'])} {format_seconds(row['step_time_s'])} ({change:+.0%}).")
 
-    # Each rank is the last one sometimes: only a rank that others await twice as long as any other is named.
+    # Others wait for every rank sometimes. A rank is named only if they wait twice as long for it as for any other.
     most_awaited, *other_ranks = sorted(select("rank"), key=lambda row: -row["share"])
     second_share = other_ranks[0]["share"] if other_ranks else 0.0
     if most_awaited["share"] >= max(MIN_SHARE, 2 * second_share):

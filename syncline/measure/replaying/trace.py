@@ -33,7 +33,7 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
-        question: the replay, with the networks that must join that number of workers.
+        question: the replay, whose networks must join ``workers`` workers.
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, after --")
@@ -93,10 +93,11 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 
     Args:
         folders: folders of traces; the first record is the baseline of speedups.
-        out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
+        out: the folder to write; None: no folder is written.
+        exact: refuse an existing folder, see `RunFolder`; otherwise a number is added to its name.
 
     Returns:
-        The result of `trace` with ``sensitivities``; ``folder`` if a folder was written.
+        The result of `trace` and ``sensitivities``; if no folder was written, without ``folder``.
 
     Raises:
         SpecError: a folder that has no record, networks that cannot join the ranks.

@@ -216,9 +216,8 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
     """Return the history of a training: evaluations, and losses, each a mean over P steps of any workers in order."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers
-    rounds = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds))
-    mean_losses = rounds.mean(1)
-    return measured_history(spec.seeds, mean_losses, lines.evaluations, interrupted)
+    losses_by_round = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds))
+    return measured_history(spec.seeds, losses_by_round.mean(1), lines.evaluations, interrupted)
 
 
 def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:

@@ -51,8 +51,8 @@ class ChakraNumbers:
         ranks: the record of each rank; groups and messages are numbered in the order of its events.
 
     Attributes:
-        groups: the number of each group of some of the ranks, from 1, by its name and ranks; 0 stands for all ranks.
-        messages: by tag, the number of a message between its sender and its receiver, from 0, and its bytes.
+        groups: numbers from 1 of the groups without some rank, by name and ranks; the number 0 stands for all ranks.
+        messages: by tag, the number of a message among those from its sender to its receiver, from 0, and its bytes.
     """
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
@@ -99,7 +99,9 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
 
 
 class NodeBuilder:
-    """A translation of a rank's events into Chakra nodes. A node depends on the last node of its stream and on waits.
+    """A translation of a rank's events into Chakra nodes.
+
+    A node depends on the last node of its stream, and on the nodes for which its stream or the host has waited.
 
     Args:
         record: the record of the rank.
@@ -174,24 +176,30 @@ class NodeBuilder:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
         nodes = [self._last_node[stream]] if stream in self._last_node else []
         nodes += self._awaited_nodes.get(stream, [])
-        # The last node of the stream depends on the earlier ones.
+        # Those that the host had waited for earlier precede the last node of the stream already.
         nodes += self._host_awaited_nodes[self._num_host_awaited.get(stream, 0) :]
         return list(dict.fromkeys(nodes))
 
-    def _new_node(self, node_type: int, name: str, stream: int) -> ChakraMessage:
+    def _new_node(self, node_type: int, name: str, recorded_stream: int) -> ChakraMessage:
         """Return a new node behind the queued work of a stream."""
+        stream = self._stream_in_trace(recorded_stream)
         dependencies = self._dependencies(stream)
         node = chakra_messages().node(id=self._next_id, name=name, type=node_type, data_deps=dependencies)
         self._next_id += 1
         if stream:
             add_attributes(node, stream=stream)
+        if node_type in (
+            COMPUTE,
+            METADATA,
+        ):  # later nodes of the stream depend on this one alone; a call runs beside it
+            self._last_node[stream] = node.id
+            self._awaited_nodes[stream] = []
+            self._num_host_awaited[stream] = len(self._host_awaited_nodes)
         return node
 
     def _compute_node(self, event: Computed) -> ChakraMessage:
         """Return the node of a computing segment."""
-        stream = self._stream_in_trace(event.stream)
-        node = self._new_node(COMPUTE, "compute", stream)
-        self._set_last_node(node, stream)
+        node = self._new_node(COMPUTE, "compute", event.stream)
         # Durations are differences of rounded sums, so that rounding changes their sum by at most half a microsecond.
         self._total_s += self.segment_s[event.segment]
         total_us = round(1e6 * self._total_s)
@@ -206,7 +214,7 @@ class NodeBuilder:
 
     def _collective_node(self, event: Started) -> ChakraMessage:
         """Return the Chakra node of a recorded collective."""
-        node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._stream_in_trace(event.stream))
+        node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), event.stream)
         # NCCL and gloo implement a barrier as an all-reduce, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
@@ -225,7 +233,7 @@ class NodeBuilder:
         is_send = isinstance(event, MessageSent)
         group_name, sender, receiver, _ = event.tag
         node_type, verb = (SEND, "send") if is_send else (RECV, "recv")
-        node = self._new_node(node_type, f"{verb} {event.site}".strip(), self._stream_in_trace(event.stream))
+        node = self._new_node(node_type, f"{verb} {event.site}".strip(), event.stream)
         number, nbytes = self.numbers.messages.get(event.tag, (0, 0))  # default: no rank sends this message
         add_attributes(
             node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,
@@ -237,9 +245,7 @@ class NodeBuilder:
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
         """Return a node that takes no time, for an event such as the end of a step; ``name`` says which event."""
-        stream = self._stream_in_trace(stream)
         node = self._new_node(METADATA, name, stream)
-        self._set_last_node(node, stream)
         add_attributes(node, is_cpu_op=True)
         return node
 
@@ -247,9 +253,3 @@ class NodeBuilder:
         """Store the node of a call, for which later nodes may wait."""
         self._node_of_call[call] = node.id
         self._open_call_nodes.append(node.id)
-
-    def _set_last_node(self, node: ChakraMessage, stream: int) -> None:
-        """Let later nodes of the stream depend on this node alone."""
-        self._last_node[stream] = node.id
-        self._awaited_nodes[stream] = []
-        self._num_host_awaited[stream] = len(self._host_awaited_nodes)

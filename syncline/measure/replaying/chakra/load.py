@@ -119,7 +119,7 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
     ready = [number for number, count in num_waiting.items() if count == 0]
     heapq.heapify(ready)
     ordered: list[OrderedNode] = []
-    stands_for: dict[int, list[int]] = {}  # by node: the nodes that take time and that its dependents wait for
+    stands_for: dict[int, list[int]] = {}  # by node: itself, or the nodes that a node without time waits for
     while ready:
         number = heapq.heappop(ready)
         node = node_of[number]
@@ -175,15 +175,15 @@ class RecordBuilder:
         self.record = RankRecord()
         # Operations and seconds of the segments, if this package has written the file.
         self._stored_segments, self._stored_s = _read_segments(head, path)
-        self._segment_of: dict[tuple[Operations, float], int] = {}  # segment of the record
+        self._segment_of: dict[tuple[Operations, float], int] = {}  # number of the record's segment
         self._segment_s: list[float] = []
         self._stream_of: dict[int, int] = {}  # stream of each computing node
         self._last_node: dict[int, int] = {}  # last computing node of each stream
-        self._mark_positions: dict[int, int] = {}  # by computing node: index in the record's events of a mark behind it
-        self._marks: dict[int, int] = {}  # mark behind a computing node
-        self._calls: dict[int, int] = {}  # call of each communicating node
-        self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
-        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(itertools.count)  # the next, by key
+        self._marks: dict[int, int] = {}  # number of the mark behind a computing node that another stream waits for
+        self._mark_positions: dict[int, int] = {}  # where such a mark would be among the record's events
+        self._calls: dict[int, int] = {}  # number of the call of each communicating node
+        self._waits: set[tuple[int, int]] = set()  # pairs of a node and a stream that has waited for it
+        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(itertools.count)  # counters by key
         self._highest_stream = HOST_STREAM
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
@@ -214,8 +214,7 @@ class RecordBuilder:
         for node_id in sorted(self._marks, key=lambda node_id: -self._mark_positions[node_id]):
             mark = Marked(self._marks[node_id], self._stream_of[node_id])
             self.record.events.insert(self._mark_positions[node_id], mark)
-        has_seconds = self._stored_segments is None or bool(self._stored_s)  # other programs' nodes always have some
-        if has_seconds:
+        if self._stored_segments is None or self._stored_s:  # nodes of other programs always have seconds
             self.record.segment_cpu_s = self._segment_s
         return self.record
 
@@ -304,14 +303,14 @@ class RecordBuilder:
         chakra_tag = self._non_negative_int(node, "comm_tag", default=0)
         num_earlier = next(self._numbers[is_send, sender, receiver, chakra_tag])
         messages = self.trace_groups.messages
-        # The first of the two ends to be read numbers the message; the other end finds the number.
+        # The end whose file is read first numbers the message; the other end finds the number.
         number = messages.setdefault((sender, receiver, chakra_tag, num_earlier), len(messages))
         tag = (str(node.attributes.get("group", "")), sender, receiver, number)
         if is_send:
             self.record.events.append(MessageSent(call, peer, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
             self.record.events.append(MessageAwaited(call, peer, tag=tag, site=site, stream=stream))
-            self._calls[node.id] = call  # for which nodes may wait; a sender goes on at once
+            self._calls[node.id] = call  # later nodes may wait for a receive; a sender goes on at once
 
     def _group_ranks(self, node: OrderedNode) -> tuple[int, ...]:
         """Return the ranks of the group of a collective."""
@@ -366,10 +365,11 @@ def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | 
 
 
 def _read_kernels(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
-    """Return kind, number format, shape and mask of each operation of a segment, or an empty tuple for each.
+    """Return kind, number format, shape and mask of each operation of a segment.
 
     Args:
-        text: a JSON list with these four values for each operation; None if the file does not have them.
+        text: a JSON list with these four values for each operation; None if the file does not have them. Then the
+            result has an empty tuple for each operation.
     """
     if text is None:
         return [()] * count
