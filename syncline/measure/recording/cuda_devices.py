@@ -168,11 +168,6 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return moved_tensor(x, gpu, result=x)
 
 
-def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.cpu``: the tensor, or a copy if the tensor is marked with a GPU."""
-    return moved_tensor(args[0], gpu=None, result=args[0])
-
-
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of ``Tensor.type``, whose names of types contain the device: ``torch.cuda.FloatTensor``."""
     x, *other_args = args
@@ -199,7 +194,8 @@ class CudaOnCpu(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.moves: dict[Any, Callable[..., Any]] = {  # functions that move tensors to GPUs or back
-            Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, torch.device: torch_device,
+            Tensor.to: to, Tensor.cuda: cuda, Tensor.type: type_of, torch.device: torch_device,
+            Tensor.cpu: lambda f, args, kwargs: moved_tensor(args[0], gpu=None, result=args[0]),
             Tensor.pin_memory: lambda f, args, kwargs: args[0].clone(),
         }  # fmt: skip
         # Functions that ask for the device of a tensor: the script gets these results, torch itself the originals.
@@ -277,9 +273,7 @@ REFUSED = {
 
 def set_device(device: Any) -> None:
     """Set the current GPU, which ``cuda`` without an index means; None and -1 change nothing."""
-    if device is None or device == -1:
-        return
-    gpu = simulated_gpu(device)
+    gpu = None if device == -1 else simulated_gpu(device)
     if gpu is not None:
         GpuState.current_index = gpu.index
 
@@ -296,13 +290,6 @@ class CurrentDevice:
 
     def __exit__(self, *_: object) -> None:
         GpuState.current_index = self.previous_index
-
-
-class DeviceOfTensor(CurrentDevice):
-    """A stand-in for ``torch.cuda.device_of``: a context in which ``cuda`` means the GPU of a tensor."""
-
-    def __init__(self, obj: torch.Tensor) -> None:
-        super().__init__(marked_device(obj))
 
 
 def manual_seed(seed: int) -> None:
@@ -359,7 +346,7 @@ def cuda_replacements() -> dict[str, Any]:
         "current_device": lambda: GpuState.current_index,
         "set_device": set_device,
         "device": CurrentDevice,
-        "device_of": DeviceOfTensor,
+        "device_of": lambda obj: CurrentDevice(marked_device(obj)),
         "get_device_name": lambda *_, **__: GPU.name,
         "get_device_capability": lambda *_, **__: (GPU.major, GPU.minor),
         "get_device_properties": lambda *_, **__: GPU,
@@ -388,8 +375,8 @@ def cuda_replacements() -> dict[str, Any]:
         "Stream": CudaStream,
         "Event": CudaEvent,
         "ExternalStream": CudaStream,
-        "StreamContext": streams.StreamContext,
-        "stream": streams.StreamContext,
+        "StreamContext": streams.stream_context,
+        "stream": streams.stream_context,
         "set_stream": streams.set_stream,
         "current_stream": lambda *_: CudaStream(number=RECORDER.stream),
         "default_stream": lambda *_: CudaStream(number=0),
@@ -404,7 +391,7 @@ ORIGINAL_FOR_TORCH = frozenset({"is_available", "is_initialized", "device_count"
 def refusing(original: Any, sentence: str) -> Any:
     """Return a replacement for a function or class of torch that raises a `Refusal` with ``sentence`` when called.
 
-    A class is replaced by a subclass, which works in type annotations and ``isinstance``.
+    If ``original`` is a class, the replacement is a subclass, which works in type annotations and ``isinstance``.
     """
 
     def refuse(*_: Any, **__: Any) -> Any:

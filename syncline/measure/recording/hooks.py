@@ -32,6 +32,7 @@ from syncline.measure.recording.cuda_devices import (
     is_called_by_torch,
     marked_device,
     on_cpu,
+    refusing,
     simulated_gpu,
 )
 from syncline.measure.recording.group import BACKEND_NAME, traced_group
@@ -68,10 +69,11 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
         ("init_process_group", init_process_group),
         ("new_group", new_group),
         ("get_backend", get_backend),
-        ("monitored_barrier", refuse_monitored_barrier),
     ):
         original = getattr(distributed_c10d, name)
         replace_everywhere(original, wrap(original, replacement))
+    barrier = distributed_c10d.monitored_barrier
+    replace_everywhere(barrier, refusing(barrier, "monitored_barrier() asks who is late; a record cannot know that"))
     depth = 0  # an optimizer may step other optimizers; only the outermost step counts
 
     def begin_step(*_: Any) -> None:
@@ -164,11 +166,6 @@ def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     return requested.rpartition(":")[2]  # "cpu:gloo,cuda:nccl" counts as NCCL
 
 
-def refuse_monitored_barrier(*_: Any, **__: Any) -> None:
-    """Refuse ``monitored_barrier``, because a record cannot know which rank is late."""
-    raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
-
-
 def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a backward pass, and record its loss if the loss is one number."""
     loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]  # torch allows a sequence of tensors
@@ -180,12 +177,13 @@ def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs
 
 
 def replace_compile_and_spawn() -> None:
-    """Replace ``torch.compile``, ``spawn`` and ``elastic_launch`` in this process."""
+    """Replace ``torch.compile`` and ``spawn`` in this process, and refuse ``elastic_launch``."""
     torch.compile = uncompiled
     torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
-    setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - mypy knows another type
+    # A script starts ranks itself by ``elastic_launch`` or by torchrun; both call this function.
+    torch.distributed.launcher.api.launch_agent = refusing(None, f"elastic_launch starts ranks; {ADVICE}")
     pass_rank_to_children()
 
 
@@ -197,11 +195,6 @@ def uncompiled(model: Any = None, **options: Any) -> Any:
     if isinstance(model, torch.nn.Module):
         object.__setattr__(model, "_orig_mod", model)  # scripts find the uncompiled model under this name
     return model
-
-
-def refuse_launch(*_: Any, **__: Any) -> None:
-    """Refuse a script that starts ranks itself, by ``elastic_launch`` or by torchrun, which calls it."""
-    raise Refusal(f"elastic_launch starts ranks; {ADVICE}")
 
 
 def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:

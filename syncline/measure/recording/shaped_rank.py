@@ -22,6 +22,7 @@ from torch.distributed import device_mesh, distributed_c10d
 from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
 
 from syncline.measure.recording import hooks, shaped_ddp
+from syncline.measure.recording.cuda_devices import refusing
 from syncline.measure.recording.group import TracedGroup, as_list
 from syncline.measure.recording.operations import OperationCounter, tensor_bytes
 from syncline.measure.recording.record import Started, Waited
@@ -218,15 +219,6 @@ def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
     return int(dist.get_global_rank(group or world, int(rank_in_group or 0)))
 
 
-def refusing(name: str) -> Callable[..., Any]:
-    """Return a replacement of the function ``name`` that raises, because it needs objects of several ranks."""
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise Refusal(f"{name}() needs values of other ranks, which --shapes does not have")
-
-    return refuse
-
-
 def on_real_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that runs a function on real tensors, such as the ranks of a mesh."""
 
@@ -274,7 +266,8 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     hooks.install(groups.make_group, losses=False)
     c10d: Any = distributed_c10d
     c10d._new_process_group_helper = groups.wrap_group_helper(c10d._new_process_group_helper)
-    replacements = {name: refusing(name) for name in REFUSED}
+    reason = "needs values of other ranks, which --shapes does not have"
+    replacements = {name: refusing(None, f"{name}() {reason}") for name in REFUSED}
     replacements["init_process_group"] = init_without_peers(c10d.init_process_group, rank, workers)
     replacements["send_object_list"] = objects.send
     replacements["recv_object_list"] = objects.receive
@@ -317,7 +310,7 @@ def apply_to_tensors(
 
 
 class StageVote:
-    """A vote of pipeline stages on whether shapes are static; torch has a tensor here, with a value.
+    """The vote of a pipeline stage on whether shapes are static, in place of the tensor with a value that torch has.
 
     Args:
         message: the fake tensor that the stages send each other for the vote.

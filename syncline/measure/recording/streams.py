@@ -15,7 +15,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -191,7 +191,7 @@ class VirtualEvent:
         self.recorded_s = 0.0
 
     def record(self, stream: VirtualStream | None = None) -> VirtualEvent:
-        """Place the event behind the queued work of a stream, the current stream by default."""
+        """Place the event behind the queued work of a stream, the current stream by default, and record a mark there."""
         self.mark = RECORDER.record_mark(RECORDER.stream if stream is None else stream.number)
         self.recorded_s = time.perf_counter()
         return self
@@ -214,19 +214,9 @@ class VirtualEvent:
         return 1e3 * (end.recorded_s - self.recorded_s)
 
 
-class StreamContext(AbstractContextManager[None]):
-    """A context in which work is queued on a stream; None keeps the current stream."""
-
-    def __init__(self, stream: VirtualStream | None) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self.stream.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        if self.stream is not None:
-            self.stream.__exit__(*exception)
+def stream_context(stream: VirtualStream | None) -> AbstractContextManager[object]:
+    """Return a context in which work is queued on a stream; None keeps the current stream."""
+    return nullcontext() if stream is None else stream
 
 
 def current_stream(device: Any = None) -> VirtualStream:
@@ -248,7 +238,7 @@ def synchronize(device: Any = None) -> None:
 def install_streams() -> None:
     """Replace the streams of ``torch.cpu``; let ``Tensor.cpu`` and ``Tensor.tolist`` record a wait of the host."""
     replacements: dict[str, Any] = {
-        "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": StreamContext, "stream": StreamContext,
+        "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": stream_context, "stream": stream_context,
         "current_stream": current_stream, "synchronize": synchronize,
     }  # fmt: skip
     for name, replacement in replacements.items():

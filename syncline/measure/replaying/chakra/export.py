@@ -7,7 +7,9 @@ If the host is the device, there is one stream. Microseconds are rounded so that
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -58,16 +60,14 @@ class ChakraNumbers:
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
         self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
         self.messages: dict[tuple[str, int, int, int], tuple[int, int]] = {}
-        num_messages: dict[tuple[int, int], int] = {}  # by sender and receiver
+        numbers: defaultdict[tuple[int, int], Iterator[int]] = defaultdict(itertools.count)  # by sender and receiver
         for sender, record in enumerate(ranks):
             for event in record.events:
                 if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):
                     group_name, _ = event.key
                     self.groups.setdefault((group_name, event.ranks), len(self.groups) + 1)
                 elif isinstance(event, MessageSent):
-                    number = num_messages.get((sender, event.to), 0)
-                    num_messages[sender, event.to] = number + 1
-                    self.messages[event.tag] = number, event.payload_bytes
+                    self.messages[event.tag] = next(numbers[sender, event.to]), event.payload_bytes
 
     def groups_as_json(self) -> str:
         """Return the groups in the format that ASTRA-sim reads: JSON with the ranks by the number of the group."""
