@@ -55,7 +55,7 @@ class Logged(NamedTuple):
     Attributes:
         quantity: what was measured.
         value: the measured value, in SI units.
-        setting: what it was measured on; bytes of a collective as the closed forms count them.
+        setting: the conditions of the measurement, by name; ``nbytes`` as the closed forms count them.
         file: the file.
         line: number of the line, from 1; 0 for a file without lines.
     """
@@ -74,9 +74,10 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
 
 
 def positive_number(text: str, name: str, minimum: float | None = None) -> float:
-    """Return the finite number in a text; raise a SpecError with the field's name if it is not positive.
+    """Return the finite number in a text, which must be positive, or at least ``minimum`` if that is given.
 
-    With ``minimum``, the number must be at least that instead, which may be 0.
+    Raises:
+        SpecError: another number or text; the error has the field's ``name``.
     """
     try:
         value = float(text)
@@ -352,7 +353,7 @@ class Format(NamedTuple):
         name: name for people.
         matches: function that returns whether a text has this format.
         read: function that yields the measurements of a text.
-        of_lines: whether the measurements are rates and round trips of lines between places.
+        of_lines: whether the measurements are TCP rates and round trips of lines between places.
     """
 
     name: str
@@ -390,10 +391,7 @@ def read_text(file: Path, path: str = "measurements") -> str:
 
 def format_of(text: str) -> Format | None:
     """Return the format of a measurement log, such as that of ``ping``, from its text; None if no format fits."""
-    for log_format in FORMATS:
-        if log_format.matches(text):
-            return log_format
-    return None
+    return next((log_format for log_format in FORMATS if log_format.matches(text)), None)
 
 
 def read_log(file: Path, path: str = "measurements") -> list[Logged]:

@@ -188,21 +188,15 @@ class WorkerSocket:
             if self._socket in ready:
                 head, *frames = self._socket.recv_multipart(copy=False)
                 return json.loads(head.bytes), frames
-            self._check_connection()
+            event = zmq.Event(recv_monitor_message(self._monitor)["event"])
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_admitted = True
+            elif event != zmq.EVENT_DISCONNECTED or self._is_admitted:  # before the handshake, libzmq connects again
+                raise ConnectionLost(f"the server's socket: {event.name}")
 
     def close(self) -> None:
         """Close the connection; queued messages are not sent."""
         self._context.destroy(linger=0)
-
-    def _check_connection(self) -> None:
-        """Read the next event of the connection, and raise an error if the connection has ended."""
-        event = zmq.Event(recv_monitor_message(self._monitor)["event"])
-        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._is_admitted = True
-            return
-        will_reconnect = event == zmq.EVENT_DISCONNECTED and not self._is_admitted  # libzmq retries the handshake
-        if not will_reconnect:
-            raise ConnectionLost(f"the server's socket: {event.name}")
 
 
 class _Authenticator(ThreadAuthenticator):

@@ -205,11 +205,10 @@ class TracedGroup(dist.ProcessGroup):
     def all_gather_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """All-gather one tensor of each rank into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
-
-        def run() -> Any:  # gloo takes lists of local tensors, and for each of them a list of outputs
-            return self.gloo_group.allgather([parts], [tensor.reshape(-1)], AllgatherOptions())
-
-        return self._collective("all_gather", tensor_bytes([tensor]), run)
+        return self._collective(
+            "all_gather", tensor_bytes([tensor]),  # gloo takes lists of local tensors, and for each a list of outputs
+            run=lambda: self.gloo_group.allgather([parts], [tensor.reshape(-1)], AllgatherOptions()),
+        )  # fmt: skip
 
     _allgather_base = all_gather_single
 
@@ -271,12 +270,11 @@ class TracedGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = None) -> TracedWork:
-        """Wait for all ranks by an all-reduce of one number."""
-
-        def run() -> Any:
-            return self.gloo_group.allreduce([torch.zeros(1)], AllreduceOptions())
-
-        return self._collective("all_reduce", nbytes=4, run=run, script_kind="barrier")  # of a float32
+        """Wait for all ranks by an all-reduce of one number, a float32 of 4 bytes."""
+        return self._collective(
+            "all_reduce", nbytes=4, script_kind="barrier",
+            run=lambda: self.gloo_group.allreduce([torch.zeros(1)], AllreduceOptions()),
+        )  # fmt: skip
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to the rank ``to`` of the group with gloo; ``tag`` is gloo's number of the message."""

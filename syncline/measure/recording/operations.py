@@ -220,7 +220,9 @@ class OperationCounter(TorchDispatchMode):
         key = tuple(signature)
         cost_and_is_read = self._known_costs.get(key)
         if cost_and_is_read is None:
-            cost_and_is_read = cost_of(func, args, kwargs=kwargs or {}, out=result), is_read_by_host(func)
+            # The host waits for a result whose value or shape depends on data.
+            is_read = bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
+            cost_and_is_read = cost_of(func, args, kwargs=kwargs or {}, out=result), is_read
             self._known_costs[key] = cost_and_is_read
         cost, is_read = cost_and_is_read
         if cost is not None:
@@ -242,11 +244,6 @@ def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
         elif value_type is Tensor or value_type is Parameter or isinstance(value, Tensor):  # the slow test comes last
             signature.append(value.shape)
             signature.append(value.dtype)
-
-
-def is_read_by_host(func: Any) -> bool:
-    """Return whether the host waits for the result of an operation, as its value or its shape depends on data."""
-    return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def is_called_on_host_data() -> bool:

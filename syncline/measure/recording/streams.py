@@ -113,12 +113,7 @@ for _name in ("lt", "le", "gt", "ge"):
 
 def script_clock(clock: Callable[[], float], reading_class: type[ClockReading]) -> Callable[[], float]:
     """Return a clock that returns readings of the given class to the script, and plain numbers to libraries."""
-
-    def read_clock() -> float:
-        caller = sys._getframe(1)
-        return reading_class(clock()) if is_script_frame(caller) else clock()
-
-    return read_clock
+    return lambda: reading_class(clock()) if is_script_frame(sys._getframe(1)) else clock()
 
 
 def install_clocks(comparison_allowed: bool = False) -> None:
@@ -191,7 +186,7 @@ class VirtualEvent:
         self.recorded_s = 0.0
 
     def record(self, stream: VirtualStream | None = None) -> VirtualEvent:
-        """Place the event behind the queued work of a stream, the current stream by default, and record a mark there."""
+        """Record a mark behind the queued work of a stream, the current stream by default, as the place of the event."""
         self.mark = RECORDER.record_mark(RECORDER.stream if stream is None else stream.number)
         self.recorded_s = time.perf_counter()
         return self

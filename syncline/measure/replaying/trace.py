@@ -81,7 +81,11 @@ def trace(
             if not any(isinstance(event, Computed | Started | MessageSent) for event in events):
                 raise SpecError("script", name, "a script that computes or communicates")
             records.append(TraceRecord(name, ranks))
-        write_records(folder, records)
+        for number, record in enumerate(records, start=1):
+            subfolder = "" if len(records) == 1 else f"{RECORDS_FOLDER}/{number}/"
+            (folder.working / subfolder).mkdir(parents=True, exist_ok=True)
+            for table_name, tables in record_tables(record.ranks).items():
+                folder.long_table(subfolder + table_name, tables)
         script_words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
         origin = {"scripts": script_words} | asdict(options)
         result = _replay_into_folder(folder, records, question, whatif=False, origin=origin)
@@ -160,20 +164,7 @@ def script_names(programs: Sequence[ForeignScript]) -> list[str]:
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
         names = [" ".join([program.name, *program.args]) for program in programs]
-    distinct_names = []
-    for number, name in enumerate(names, start=1):
-        is_distinct = names.count(name) == 1
-        distinct_names.append(name if is_distinct else f"{name} ({number})")
-    return distinct_names
-
-
-def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
-    """Write the records of scripts into a run folder."""
-    for number, record in enumerate(records, start=1):
-        subfolder = "" if len(records) == 1 else f"{RECORDS_FOLDER}/{number}/"
-        (folder.working / subfolder).mkdir(parents=True, exist_ok=True)
-        for name, tables in record_tables(record.ranks).items():
-            folder.long_table(subfolder + name, tables)
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
 def read_records(folder: Path) -> list[TraceRecord]:
@@ -187,7 +178,7 @@ def read_records(folder: Path) -> list[TraceRecord]:
         return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
     if len(names) != len(subfolders):  # the user has changed the folder
         names = [path.name for path in subfolders]
-    records = []
-    for name, path in zip(names, subfolders, strict=True):
-        records.append(TraceRecord(name, read_record(path), folder=f"{folder.name}/{name}"))
-    return records
+    return [
+        TraceRecord(name, read_record(path), folder=f"{folder.name}/{name}")
+        for name, path in zip(names, subfolders, strict=True)
+    ]

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,30 +97,18 @@ def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun
     return runs
 
 
-@dataclass(frozen=True)
-class Predicted:
+class Predicted(NamedTuple):
     """The predicted times of a training between real processes.
 
-    Args:
-        clocks: the predicted clock, once for each repeat of the measurement without a network.
-        inside_s: for each repeat, the mean seconds per step that collectives encode, decode and add.
-        device_bytes: bytes that a worker's device sends in each step, ``(T,)``, mean over workers.
+    Attributes:
+        step_time_s: seconds of a mean step, from medians over the repeats of the measurement without a network.
+        communication_s: seconds per step in which a worker waits for collectives, the median over these repeats.
+        device_bytes: bytes that a worker's network device sends in each step, ``(T,)``, mean over workers.
     """
 
-    clocks: tuple[Clock, ...]
-    inside_s: tuple[float, ...]
+    step_time_s: float
+    communication_s: float
     device_bytes: NDArray[np.float64]
-
-    @property
-    def step_time_s(self) -> float:
-        """Return the seconds of a mean step, from medians over the repeats."""
-        return typical_step_s(self.clocks)
-
-    @property
-    def communication_s(self) -> float:
-        """Return the seconds per step in which a worker waits for collectives, the median over repeats."""
-        waits_s = [clock.exposed_communication_s for clock in self.clocks]
-        return float(np.median(np.add(waits_s, self.inside_s)))
 
 
 def without_context(call: Call) -> Call:
@@ -139,7 +127,7 @@ def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
 def predict(
     trained: Trained, software: Software, link: Link, workers: int, segment_bytes: int = ETHERNET_MSS
 ) -> Predicted:
-    """Return the predicted clock of a training between real processes.
+    """Return the predicted times of a training between real processes.
 
     Args:
         link: each worker's link, with the costs of gloo's software.
@@ -155,9 +143,9 @@ def predict(
             for kind, nbytes in software.collectives.get(call, ((call.collective, call.payload_bytes),)):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
-    clocks = tuple(clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s)
-    mean_inside_s = inside_s.mean(axis=(1, 2))  # over steps and workers
-    return Predicted(clocks, tuple(mean_inside_s.tolist()), device_bytes)
+    clocks = [clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s]
+    waits_s = np.add([clock.exposed_communication_s for clock in clocks], inside_s.mean(axis=(1, 2)))
+    return Predicted(typical_step_s(clocks), float(np.median(waits_s)), device_bytes)
 
 
 def typical_step_s(clocks: Sequence[Clock]) -> float:
@@ -166,8 +154,7 @@ def typical_step_s(clocks: Sequence[Clock]) -> float:
     The median removes a delay of the machine that affects one repeat.
     """
     ends_s = np.stack([clock.step_end_s for clock in clocks])
-    steps_s = np.diff(ends_s, axis=1, prepend=0.0)
-    return float(np.median(steps_s, axis=0).mean())
+    return float(np.median(np.diff(ends_s, axis=1, prepend=0.0), axis=0).mean())
 
 
 def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:

@@ -89,7 +89,9 @@ def validation_tables(result: dict[str, Any]) -> list[Group]:
     values: dict[str, Any] = {
         "network": lambda row: f"{row['network']}, {row['workers']}",
         "error": _error,
-        "both_communications": _both_communications,
+        "both_communications": lambda row: ", ".join(
+            format_seconds(row[f"{kind}_communication_s"]) for kind in ("predicted", "measured")
+        ),
         "both_bytes": _both_bytes,
         "loss_difference": lambda row: row["loss_difference"] or "the same",
     }
@@ -105,11 +107,6 @@ def _error(row: Record) -> str:
     """Return the error of a prediction; a ``~`` marks one within the spread of the measurements."""
     mark = "~" if row["noisy"] else ""
     return f"{column_of('error').text(row['error'])}{mark}"
-
-
-def _both_communications(row: Record) -> str:
-    """Return the predicted and the measured seconds in which a worker waits for communication."""
-    return f"{format_seconds(row['predicted_communication_s'])}, {format_seconds(row['measured_communication_s'])}"
 
 
 def _both_bytes(row: Record) -> str:
