@@ -29,17 +29,15 @@ from syncline.files import temporary_folder
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of
 from syncline.measure.calibration.collective_times import Gate, spread, time_collectives
 from syncline.measure.calibration.plan import PARTS, Calibration, check_process_counts
-from syncline.measure.launching.process import Launch, join_local_processes
+from syncline.measure.launching.process import Launch, agree_on, join_local_processes
 from syncline.measure.processes.rendezvous import (
     Place,
-    agree,
     clock_offset_ns,
     group,
     host_store,
-    identity,
     store_of_environment,
 )
-from syncline.measure.processes.watchdog import Failure, Progress, run_watched
+from syncline.measure.processes.watchdog import Failure, Progress, line_of_error, run_watched
 from syncline.problems import Rows, Task
 
 BLOCKS = 8
@@ -234,27 +232,23 @@ def calibrate_under_torchrun(
         SynclineError: a mistake found before the measurements; the same on every rank.
     """
     store, place = store_of_environment(options.meeting_s)
-    devices, file, mistake = None, None, None
+    check_process_counts([place.processes])
+    file, mistake = None, None
     try:
-        devices = options.devices(place.local_processes)
-        check_process_counts([place.processes])
         file = ClusterFile(out, exact) if place.rank == 0 else None
-    except SynclineError as error:  # `agree` tells the other ranks, which would wait for this one
+    except SynclineError as error:  # `agree_on` tells the other ranks, which would wait for this one
         mistake = str(error)
     with file or nullcontext():
-        shared_identity = {"device": "", "backend": ""} | identity(plan.identity())
-        if devices is not None:
-            shared_identity |= {"device": devices.kind, "backend": devices.backend}
-        machines = agree(store, place, shared_identity, options.meeting_s, mistake)
-        assert devices is not None  # otherwise `agree` has raised the mistake on every rank
+        machines = agree_on(plan.identity(), options, store, place, mistake)
+        devices = options.devices(place.local_processes)
         progress = Progress.private(place.processes, place.rank)
         start_s = time.perf_counter()
         try:
             measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
-            line, _, _ = str(error).partition("\n")
+            line = line_of_error(error)
             is_lost_peer = any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe"))
-            reason = "lost another process" if is_lost_peer else f"failed ({type(error).__name__}: {line})"
+            reason = "lost another process" if is_lost_peer else f"failed ({line})"
             return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}
         if file is None:
             return {}
@@ -327,7 +321,7 @@ def measure(
 def calibration_process(rank: int, plan: Calibration, processes: int, options: Launch, port: int, folder: Path) -> None:
     """Run one process of ``syncline calibrate``; rank 0 writes the measurements to the folder."""
     store, place = join_local_processes(rank, processes, port, options)
-    machines = agree(store, place, values=identity(plan.identity()), timeout_s=options.meeting_s)
+    machines = agree_on(plan.identity(), options, store, place)
     measurement = measure(
         plan, options, store, place, machines, progress=Progress.shared(folder / "progress", processes, rank)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,18 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
 def agree_on_spec(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
     """Check, before the training, that all processes can run the same spec, and return the machine of each."""
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
-    common_values = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
-    mistake = None
+    return agree_on(spec.model_dump(mode="json") | run_as, options, store, place)
+
+
+def agree_on(
+    settings: Mapping[str, Any], options: Launch, store: Store, place: Place, mistake: str | None = None
+) -> dict[int, str]:
+    """Check that all processes have the same settings, devices and software, and return the machine of each.
+
+    Args:
+        mistake: why this process cannot take part, besides a missing device; None if it can.
+    """
+    common_values = identity(settings) | {"device": "", "backend": ""}
     try:
         local_devices = options.devices(place.local_processes)
         common_values |= {"device": local_devices.kind, "backend": local_devices.backend}

@@ -32,7 +32,7 @@ from syncline.measure.launching.launch import Ended, check_launch, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, agree_on_spec, train_as_rank
 from syncline.measure.processes.rendezvous import Place, store_of_environment
-from syncline.measure.processes.watchdog import GRACE_S, NUM_CHANGES, START_S, Failure, Progress
+from syncline.measure.processes.watchdog import GRACE_S, NUM_CHANGES, START_S, Failure, Progress, line_of_error
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.specs import RunSpec
@@ -182,17 +182,8 @@ def _publish_progress(store: Store, rank: int, progress: Progress, is_over: thre
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
     """Write to the store that this process has ended, with the error in one line, or an empty text if it succeeded."""
-    text = ""
-    if error is not None:
-        text = str(error) if isinstance(error, SynclineError) else _kind_and_first_line(error)
     with ignore_lost_store:
-        store.set(f"ended/{rank}", json.dumps(text))
-
-
-def _kind_and_first_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of its message."""
-    first_line, _, _ = str(error).partition("\n")
-    return f"{type(error).__name__}: {first_line}"
+        store.set(f"ended/{rank}", json.dumps("" if error is None else line_of_error(error)))
 
 
 class _Leader:
@@ -300,7 +291,7 @@ class _Leader:
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
             time.sleep(0.05)
-        error_texts = {0: _kind_and_first_line(errors[0])} if errors else {}  # by rank; empty without an error
+        error_texts = {0: line_of_error(errors[0])} if errors else {}  # by rank; empty without an error
         dead = []
         for rank in other_ranks:
             if self._store.check([f"ended/{rank}"]):

@@ -167,16 +167,18 @@ def write_failure(folder: Path, rank: int, error: BaseException) -> None:
 
     The file is renamed when it is complete, because this process may be ended soon.
     """
-    is_mistake = isinstance(error, SynclineError)
-    text = str(error)
-    if not is_mistake:
-        first_line = text.splitlines()[0] if text else ""
-        text = f"{type(error).__name__}: {first_line}"
     incomplete_file = folder / f"{rank}.failing"
     failed_ns = getattr(error, FAILED_NS, time.monotonic_ns())
-    failure = ReportedFailure(failed_ns, rank, is_mistake, text, stack=traceback.format_exc())
+    is_mistake = isinstance(error, SynclineError)
+    failure = ReportedFailure(failed_ns, rank, is_mistake, line_of_error(error), stack=traceback.format_exc())
     incomplete_file.write_text(json.dumps(failure))
     incomplete_file.replace(folder / f"{rank}.failed")
+
+
+def line_of_error(error: BaseException) -> str:
+    """Return an error in one line: its message if it is a mistake in the input, else its class and the first line."""
+    first_line, _, _ = str(error).partition("\n")
+    return str(error) if isinstance(error, SynclineError) else f"{type(error).__name__}: {first_line}"
 
 
 def read_failures(folder: Path) -> list[ReportedFailure]:

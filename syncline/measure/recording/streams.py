@@ -186,7 +186,7 @@ class VirtualEvent:
         self.recorded_s = 0.0
 
     def record(self, stream: VirtualStream | None = None) -> VirtualEvent:
-        """Record a mark behind the queued work of a stream, the current stream by default, as the place of the event."""
+        """Place the event at a new mark behind the queued work of a stream, the current stream by default."""
         self.mark = RECORDER.record_mark(RECORDER.stream if stream is None else stream.number)
         self.recorded_s = time.perf_counter()
         return self

@@ -85,14 +85,10 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
     if record.segment_cpu_s:
         attributes["cpu_s"] = record.segment_cpu_s
     for index, operations in enumerate(record.segments):
-        flops_and_bytes: list[float] = []
-        for operation in operations:
-            flops_and_bytes += operation.flops, operation.nbytes
-        attributes[f"segment.{index}"] = flops_and_bytes
+        flops_and_bytes = [(operation.flops, operation.nbytes) for operation in operations]
+        attributes[f"segment.{index}"] = list(itertools.chain.from_iterable(flops_and_bytes))
         if any(operation.shape for operation in operations):
-            kernels = [
-                (operation.kind, operation.precision, operation.shape, operation.causal) for operation in operations
-            ]
+            kernels = [operation[2:] for operation in operations]  # kind, precision, shape and causal
             attributes[f"kernels.{index}"] = json.dumps(kernels)
     add_attributes(head, **{f"{PREFIX}{name}": value for name, value in attributes.items()})
     return head

@@ -138,11 +138,10 @@ def read_chakra(source: Path) -> list[RankRecord]:
             groups.setdefault(name, group_ranks)
         contents.append((attributes_of(head), order_nodes(nodes, str(file))))
     trace_groups = TraceGroups(len(files), groups, messages={})  # the builders number the messages
-    records = []
-    for rank, (head_attributes, ordered_nodes) in enumerate(contents):
-        builder = RecordBuilder(rank, head_attributes, trace_groups, path=files[rank].name)
-        records.append(builder.build(ordered_nodes))
-    return records
+    return [
+        RecordBuilder(rank, head_attributes, trace_groups, path=files[rank].name).build(ordered_nodes)
+        for rank, (head_attributes, ordered_nodes) in enumerate(contents)
+    ]
 
 
 def find_trace_files(source: Path) -> list[Path]:
@@ -162,12 +161,10 @@ def find_trace_files(source: Path) -> list[Path]:
     if len(files_by_name) != 1:
         raise SpecError("trace", str(source), f"{expected}, of one NAME" if files_by_name else expected)
     ((name, file_of_rank),) = files_by_name.items()
-    files = []
-    for rank in range(len(file_of_rank)):
-        if rank not in file_of_rank:
-            raise SpecError("trace", str(source), f"{expected} ({name}.{rank}.et is missing)")
-        files.append(file_of_rank[rank])
-    return files
+    ranks = range(len(file_of_rank))
+    if missing_ranks := set(ranks) - file_of_rank.keys():
+        raise SpecError("trace", str(source), f"{expected} ({name}.{min(missing_ranks)}.et is missing)")
+    return [file_of_rank[rank] for rank in ranks]
 
 
 def _read_group_file(source: Path, num_ranks: int) -> dict[str, tuple[int, ...]]:
