@@ -28,10 +28,10 @@ from typing import NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import HARDWARE, NETWORKS
+from syncline.measure.processes.rendezvous import open_listener
 from syncline.measure.recording.ranks import (
     DEFAULT_OPTIONS,
     ForeignScript,
-    free_port,
     import_before_forking,
     set_rank_environment,
     trace_program,
@@ -67,7 +67,8 @@ class Measured(NamedTuple):
 def alone(program: ForeignScript) -> None:
     """The script on its ranks, with nobody listening."""
     import_before_forking()
-    port = free_port()
+    with open_listener(port=0) as listener:
+        port = listener.getsockname()[1]
     children = []
     for rank in range(RANKS):
         pid = os.fork()

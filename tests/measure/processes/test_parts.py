@@ -28,12 +28,12 @@ from syncline.measure.processes.rendezvous import (
     store_of_environment,
 )
 from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import CHANGED_NS, PROGRESS_WORDS, Failure, Progress, run_watched
+from syncline.measure.processes.watchdog import CHANGED_NS, NUM_COUNTERS, Failure, Progress, run_watched
 from syncline.sim.pipelines.schedules import PipelineTask
 
 
 def own_progress(processes: int = 1, rank: int = 0) -> Progress:
-    return Progress(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
+    return Progress(np.zeros((processes, NUM_COUNTERS), dtype=np.int64), rank)
 
 
 def test_a_step_is_cut_at_its_boundaries() -> None:
@@ -157,7 +157,7 @@ def test_collectives_under_way_together_have_streams_of_their_own() -> None:
 
 
 def test_who_is_behind() -> None:
-    words = np.zeros((3, PROGRESS_WORDS), dtype=np.int64)
+    words = np.zeros((3, NUM_COUNTERS), dtype=np.int64)
     ranks = [Progress(words, rank) for rank in range(3)]
     for rank in ranks:
         rank.record_step(0, 0)

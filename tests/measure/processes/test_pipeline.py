@@ -18,7 +18,7 @@ from syncline.measure.launching.launch import PRELOAD
 from syncline.measure.launching.pipeline import StageMessage, play_stage
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
-from syncline.measure.processes.watchdog import PROGRESS_WORDS, Progress, run_watched
+from syncline.measure.processes.watchdog import NUM_COUNTERS, Progress, run_watched
 from syncline.problems import Rows, TextGPT, split_into_stages
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
@@ -122,6 +122,6 @@ def check_laps(laps: list[Lap], math: PipelineMath, stage: int) -> None:
 
 def test_an_order_that_depends_on_timing_is_refused() -> None:
     math, _ = math_of("greedy", 1, 1, "stashed")
-    watch = Stopwatch(Progress(np.zeros((1, PROGRESS_WORDS), dtype=np.int64)))
+    watch = Stopwatch(Progress(np.zeros((1, NUM_COUNTERS), dtype=np.int64)))
     with pytest.raises(SpecError, match="schedule: got 'greedy'"):
         play_stage(math.schedule, 0, math, MESSAGE, watch)
