@@ -247,7 +247,8 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
         elements: numbers of elements n, ascending.
     """
     slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
-    # The fit starts from a rough guess: half of the shortest time is fixed. Noise may make the slope negative.
+    # The fit starts from a rough guess: half of the shortest time is fixed. Noise may make the slope negative. Relative
+    # errors above ``scale`` count less than squared.
     start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]
     fit = relative_fit(lambda constants: constants[0] + constants[1] * elements, seconds, start, scale=0.05)
     fixed_s, element_s = fit.constants.tolist()

@@ -100,7 +100,7 @@ class Hosts(Protocol):
 
 
 class LocalHosts(Hosts):
-    """Processes of this machine, connected by its loopback device, whose link parameters come from calibration.
+    """Processes of this machine, connected by its loopback device, with the link of a calibration.
 
     Args:
         link: the link by which the cost model describes the loopback device.

@@ -312,7 +312,7 @@ class IdleTimer:
     def is_over_limit(self, pids: list[int]) -> bool:
         """Read CPU times if a period is over; return whether the processes have been idle for longer than the limit.
 
-        It is False if CPU times are unavailable.
+        The result is False if CPU times are unavailable.
         """
         elapsed_s = time.monotonic() - self.last_reading_s
         if elapsed_s < self.period_s:

@@ -78,7 +78,7 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
     A channel is one direction of a link.
 
     Args:
-        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
+        algorithm: algorithm of all collectives; None: those of the network's library, without a library ``auto``.
     """
     workers = len(record.ranks)
     paths = topology(network, workers)

@@ -363,7 +363,7 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
-        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
+        algorithm: algorithm of all collectives; None: those of the network's library, without a library ``auto``.
         host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
 
     Raises:

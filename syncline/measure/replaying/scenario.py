@@ -195,7 +195,7 @@ class ReplayedOn:
     Attributes:
         networks: the networks; each gets one row.
         hardware: the hardware that computes.
-        algorithm: algorithm of all collectives; None: ``auto``, or the algorithms of the network's library.
+        algorithm: algorithm of all collectives; None: those of the network's library, without a library ``auto``.
         host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
         changes: changes of networks, hardware and records.
         target_loss: the loss to which times are reported; None: the highest final loss of several records.

@@ -221,7 +221,7 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
 
 
 def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
-    """Train in a recorded order of steps and updates; return the server's parameters, ``(S, *s)``, and the history."""
+    """Train in the recorded order of `order_columns`; return the server's parameters, ``(S, *s)``, and the history."""
     torch.set_num_threads(spec.threads)
     device, recorder = training_device(spec.device), Recorder()
 
@@ -238,7 +238,7 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
         elif event == "arrive":
             workers.arrive(int(worker), age=int(value))
         elif event == "version":
-            workers.version(count=int(value), server=0)  # the only one
+            workers.version(count=int(value), server=0)  # the only server
         elif event == "reply":
             workers.reply(int(worker))
         else:

@@ -123,7 +123,7 @@ class _Server(EventObserver):
         self.arrived_steps = [0] * workers  # number of each worker's steps whose update has arrived
         self.latest_update: tuple[list[Tensor], int] = ([], 0)  # its tensors and its number of local steps
         self.steps_before_event = 0  # number of steps that all workers have begun before the current event
-        self.last_evaluation: int | None = None  # number of rounds before it; None: the training has not begun
+        self.last_evaluation: int | None = None  # rounds of P steps before it; None: the training has not begun
         self.waited_in_vain = False  # whether no message came in the last wait
         self.losses: list[list[float]] = []
         self.last_failure_s = 0.0  # when the last worker was lost
