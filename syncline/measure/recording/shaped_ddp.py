@@ -4,13 +4,14 @@ The reducer of torch's DDP reads data in C++, so it cannot run on fake tensors. 
 first step one bucket contains all gradients. Later buckets contain the gradients in the order in which they were ready
 in the first step. A bucket leaves as soon as its last gradient is ready. The first bucket is full at 1 MiB and the
 others at ``bucket_cap_mb``; if the script sets ``bucket_cap_mb``, it is the limit of all buckets. With
-``find_unused_parameters`` the buckets are in the reverse order of the parameters from the first step on.
+``find_unused_parameters`` the buckets are filled in the order of the parameters and leave in the reverse order, and
+each backward pass ends with an all-reduce of a number for each parameter, whether it has a gradient.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,30 +28,19 @@ SYNC_BYTES = 250 * 2**20
 """Bytes of a bucket of the first rank's parameters. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
 
 
-def assign_to_buckets(
-    tensors: Sequence[Tensor], limit_bytes: float, first_limit_bytes: float | None = None
-) -> list[list[Tensor]]:
-    """Return buckets of tensors of one type each, in order; a bucket is full when it reaches the limit.
+def assign_to_buckets(tensors: Sequence[Tensor], *limits_bytes: float, in_order: bool = False) -> list[list[Tensor]]:
+    """Return buckets of tensors of one type each, as torch's DDP does; a bucket is full when it reaches its limit.
 
     Args:
-        tensors: tensors in the order in which they become ready.
-        limit_bytes: bytes at which a bucket is full.
-        first_limit_bytes: bytes at which the first bucket of a type is full; ``limit_bytes`` if None.
-
-    Source: ``torch.distributed._compute_bucket_assignment_by_size``.
+        limits_bytes: the limits of the first buckets of a type, in bytes; the last limit is also that of further ones.
+        in_order: whether buckets come in the order in which they become full; otherwise in that of their first tensors.
     """
-    full_buckets: list[list[Tensor]] = []
-    open_buckets: dict[torch.dtype, list[Tensor]] = {}
-    types_with_full_bucket: set[torch.dtype] = set()
-    for x in tensors:
-        bucket = open_buckets.setdefault(x.dtype, [])
-        bucket.append(x)
-        is_first_of_type = x.dtype not in types_with_full_bucket
-        limit = first_limit_bytes if is_first_of_type and first_limit_bytes is not None else limit_bytes
-        if tensor_bytes(bucket) >= limit:
-            full_buckets.append(open_buckets.pop(x.dtype))
-            types_with_full_bucket.add(x.dtype)
-    return [*full_buckets, *open_buckets.values()]
+    if not tensors:  # torch refuses none
+        return []
+    limits = [int(limit) for limit in limits_bytes]
+    indices = list(range(len(tensors))) if in_order else []
+    buckets, _ = dist._compute_bucket_assignment_by_size(list(tensors), limits, [], indices)
+    return [[tensors[index] for index in bucket] for bucket in buckets]
 
 
 class ShapedDataParallel(nn.Module):
@@ -83,11 +73,9 @@ class ShapedDataParallel(nn.Module):
         self.process_group: Any = process_group or dist.group.WORLD
         self.broadcast_buffers, self.gradient_as_bucket_view = broadcast_buffers, gradient_as_bucket_view
         self.require_backward_grad_sync = True
-        self.limit_bytes: float = BUCKET_BYTES
-        if bucket_cap_mb:  # 0 means the default, as in torch
-            self.limit_bytes = bucket_cap_mb * 2**20
-        # None: the first bucket has the same limit as the others, because the user has set one.
-        self.first_limit_bytes = FIRST_BUCKET_BYTES if bucket_cap_mb is None else None
+        limit_bytes = bucket_cap_mb * 2**20 if bucket_cap_mb else BUCKET_BYTES  # 0 means the default, as in torch
+        # If the user sets the limit, the first bucket has the same one.
+        self.limits_bytes = [FIRST_BUCKET_BYTES, limit_bytes] if bucket_cap_mb is None else [limit_bytes]
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_average = [
             parameter
@@ -96,12 +84,10 @@ class ShapedDataParallel(nn.Module):
         ]
         if init_sync:
             self._broadcast([x.detach() for x in (*module.parameters(), *module.buffers())])
-        last_parameters_first = self.parameters_to_average[::-1]  # the order in which backward passes compute gradients
-        self.has_final_buckets = find_unused_parameters
-        if find_unused_parameters:
-            self.buckets = assign_to_buckets(last_parameters_first, self.limit_bytes, self.first_limit_bytes)
-        else:  # one bucket in the first step, after which `_finish_backward` knows the order of the gradients
-            self.buckets = assign_to_buckets(last_parameters_first, limit_bytes=math.inf)
+        self.find_unused_parameters = self.has_final_buckets = find_unused_parameters
+        # Otherwise one bucket in the first step, after which `_finish_backward` knows the order of the gradients.
+        limits = self.limits_bytes if find_unused_parameters else [sys.maxsize]
+        self.buckets = assign_to_buckets(self.parameters_to_average, *limits)[::-1]  # backward passes end at the first
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
         self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
         for parameter in self.parameters_to_average:
@@ -148,15 +134,21 @@ class ShapedDataParallel(nn.Module):
         """Send the remaining buckets at the end of a backward pass, and wait for all."""
         while self.next_bucket < len(self.buckets):
             self._send_next_bucket()  # parameters without gradient send zeros
+        if self.find_unused_parameters:  # and the ranks agree on which parameters have a gradient on any of them
+            with RECORDER.silence():
+                are_used = torch.empty(len(self.parameters_to_average), dtype=torch.int32)
+            usage = dist.all_reduce(are_used, group=self.process_group, async_op=True)
         for all_reduce, nbytes in self.all_reduces:
             all_reduce.wait()
             if not self.gradient_as_bucket_view:  # a kernel copies the gradients out of the bucket
                 RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
+        if self.find_unused_parameters:
+            usage.wait()
         if not self.has_final_buckets:
             self.has_final_buckets = True
             ready_ids = {id(x) for x in self.ready}
             unused = [x for x in self.parameters_to_average if id(x) not in ready_ids]
-            self.buckets = assign_to_buckets([*self.ready, *unused], self.limit_bytes, self.first_limit_bytes)
+            self.buckets = assign_to_buckets([*self.ready, *unused], *self.limits_bytes, in_order=True)
         self.all_reduces, self.ready = [], []
 
     @contextlib.contextmanager

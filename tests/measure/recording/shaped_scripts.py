@@ -58,7 +58,7 @@ def main(*words: str) -> None:
             fully_shard(layer)
         fully_shard(model)
     elif "ddp" in words:
-        model = DistributedDataParallel(model, bucket_cap_mb=0.1)
+        model = DistributedDataParallel(model, bucket_cap_mb=0.1, find_unused_parameters="unused" in words)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused="fused" in words)
     for _ in range(STEPS):
         tokens = torch.randint(VOCABULARY, (BATCH, CONTEXT), device=device)
