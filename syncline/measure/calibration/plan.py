@@ -52,8 +52,7 @@ class Calibration:
     @property
     def parts(self) -> list[str]:
         """Return the names of all measurements, such as "all_reduce of 4 B", in order."""
-        collectives = [f"{kind} of {size} B" for kind, size in self.timing.points]
-        return [*PARTS, *collectives * TIMING_TURNS]
+        return [*PARTS, *[f"{kind} of {size} B" for kind, size in self.timing.points] * TIMING_TURNS]
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of the calibration that must be equal on all ranks, by name."""

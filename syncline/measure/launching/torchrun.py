@@ -230,9 +230,8 @@ class _Leader:
             with ignore_lost_store:
                 self._store.wait([f"signalled/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
                 self.interrupted = True
-        if self.interrupted or not (errors or signals):
-            return None
-        return self._failure_after_end(errors)
+        has_failed = not self.interrupted and (errors or signals)
+        return self._failure_after_end(errors) if has_failed else None
 
     def _watch(self) -> Failure | None:
         """Watch until training ends, and return None; return a failure if no rank makes progress for too long."""

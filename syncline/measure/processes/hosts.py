@@ -154,5 +154,4 @@ def run_together(
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
     if codes[first] == -signal.SIGTERM and not lines:  # none failed by itself
         raise SynclineError(f"rank {first} had not finished after {timeout_s:g} s")
-    reason = lines[-1] if lines else f"exit code {codes[first]}"
-    raise SynclineError(f"rank {first} failed: {reason}")
+    raise SynclineError(f"rank {first} failed: {lines[-1] if lines else f'exit code {codes[first]}'}")

@@ -225,8 +225,7 @@ class ServedProcesses:
 
     def _handle_death(self, rank: int) -> None:
         """Record a worker's death for the server, and restart the worker unless it has been restarted too often."""
-        num_restarts = sum(departure.worker == rank for departure in self.departures)
-        returns = num_restarts < self.rejoins
+        returns = sum(departure.worker == rank for departure in self.departures) < self.rejoins
         ending = exit_description(self.processes[rank].exitcode)
         self.departures.append(Departure(rank, time.monotonic() - self.begun_s, how=ending, returns=returns))
         if not returns:

@@ -164,8 +164,7 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """
     x, *other_args = args
     device = kwargs.get("device", other_args[0] if other_args else None)
-    gpu = simulated_gpu("cuda" if device is None else device)
-    return moved_tensor(x, gpu, result=x)
+    return moved_tensor(x, simulated_gpu("cuda" if device is None else device), result=x)
 
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

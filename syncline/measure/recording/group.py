@@ -214,8 +214,8 @@ class TracedGroup(dist.ProcessGroup):
 
     def all_gather_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather several tensors, each in a recorded call of its own."""
-        calls = [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)]
-        return calls[-1]  # gloo carries out the calls in order, so that a wait for the last one is a wait for all
+        # Gloo carries out the calls in order, so that a wait for the last one is a wait for all.
+        return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -252,8 +252,8 @@ class TracedGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """Reduce-scatter several tensors, each in a recorded call of its own."""
-        calls = [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)]
-        return calls[-1]  # each call has waited for its values, so that any of them stands for all
+        # Each call has waited for its values, so that any of them stands for all.
+        return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 

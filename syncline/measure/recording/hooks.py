@@ -161,9 +161,8 @@ def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     requested = REQUESTED_BACKENDS["default"]
     if group is not None:
         requested = REQUESTED_BACKENDS.get(group.group_name, requested)
-    if requested == "undefined" and device_count():
-        return "nccl"
-    return requested.rpartition(":")[2]  # "cpu:gloo,cuda:nccl" counts as NCCL
+    is_nccl = requested == "undefined" and device_count()
+    return "nccl" if is_nccl else requested.rpartition(":")[2]  # "cpu:gloo,cuda:nccl" counts as NCCL
 
 
 def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:

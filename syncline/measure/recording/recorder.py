@@ -256,8 +256,7 @@ class RankRecorder:
     def record_host_wait(self) -> None:
         """Record that the host waits for all work on the current stream, as a read of a value on the GPU does."""
         if self.is_counting():
-            mark = self.record_mark(self.stream)
-            self.record_event(HostWaited(mark))
+            self.record_event(HostWaited(self.record_mark(self.stream)))
 
     def num_calls_and_marks(self) -> int:
         """Return the number of calls and marks so far, which stays the same while the script only computes."""

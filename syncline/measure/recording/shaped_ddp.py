@@ -167,12 +167,3 @@ class ShapedDataParallel(nn.Module):
     def join(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse uneven numbers of batches, which need messages from other ranks."""
         raise Refusal("join() needs values of other ranks, which --shapes does not have")
-
-
-def replace_ddp() -> None:
-    """Replace torch's ``DistributedDataParallel`` by `ShapedDataParallel` in this process."""
-    import torch.nn.parallel
-    import torch.nn.parallel.distributed
-
-    for module in (torch.nn.parallel, torch.nn.parallel.distributed):
-        setattr(module, "DistributedDataParallel", ShapedDataParallel)  # noqa: B010 - a class is replaced

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.parallel.distributed
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -21,12 +22,13 @@ from torch._subclasses.fake_tensor import (
 from torch.distributed import device_mesh, distributed_c10d
 from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
 
-from syncline.measure.recording import hooks, shaped_ddp
+from syncline.measure.recording import hooks
 from syncline.measure.recording.cuda_devices import refusing
 from syncline.measure.recording.group import TracedGroup, as_list
 from syncline.measure.recording.operations import OperationCounter, tensor_bytes
 from syncline.measure.recording.record import Started, Waited
 from syncline.measure.recording.recorder import RECORDER, Refusal, script_line
+from syncline.measure.recording.shaped_ddp import ShapedDataParallel
 
 POLL_S = 0.02
 """Seconds between two checks whether an object from another rank has arrived."""
@@ -284,7 +286,8 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     hooks.replace_everywhere(device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh))
     PipelineStage._warmup_backward_result = static_shape_vote(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
     torch.nn.Module._apply = apply_to_tensors  # type: ignore[method-assign]
-    shaped_ddp.replace_ddp()
+    for module in (torch.nn.parallel, torch.nn.parallel.distributed):
+        module.DistributedDataParallel = ShapedDataParallel  # type: ignore[misc]
     return groups
 
 

@@ -141,9 +141,6 @@ class VirtualStream:
     def __hash__(self) -> int:
         return hash(("stream", self.number))
 
-    def __repr__(self) -> str:
-        return f"VirtualStream({self.number})"
-
     def __enter__(self) -> VirtualStream:
         self._previous_streams.append(RECORDER.switch_stream(self.number))
         return self
@@ -154,8 +151,7 @@ class VirtualStream:
     def wait_stream(self, stream: VirtualStream) -> None:
         """Let later work of this stream wait for the queued work of another stream."""
         if stream.number != self.number:
-            mark = RECORDER.record_mark(stream.number)
-            RECORDER.record_event(StreamWaited(mark, self.number))
+            RECORDER.record_event(StreamWaited(RECORDER.record_mark(stream.number), self.number))
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record an event behind the queued work of this stream, and return the event."""
@@ -170,8 +166,7 @@ class VirtualStream:
 
     def synchronize(self) -> None:
         """Let the host wait for the queued work of this stream."""
-        mark = RECORDER.record_mark(self.number)
-        RECORDER.record_event(HostWaited(mark))
+        RECORDER.record_event(HostWaited(RECORDER.record_mark(self.number)))
 
     def query(self) -> bool:
         """Refuse the question, because the answer would depend on the time of the recording."""

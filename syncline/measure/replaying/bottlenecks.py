@@ -189,8 +189,7 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
 
     The values are per step and worker, so that their sum is a part of the mean exposed communication.
     """
-    is_on_network = ~timeline.on_compute & (timeline.what != "send")
-    collectives = timeline[is_on_network]
+    collectives = timeline[~timeline.on_compute & (timeline.what != "send")]
     # The spans of a collective have the same number among their worker's spans of that stream and label.
     num_spans: Counter[tuple[int, str, str]] = Counter()
     spans_of_collective: dict[tuple[str, str, int], list[int]] = {}

@@ -131,9 +131,7 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
             (attention_kernel, _, _), *_ = kernels.attention  # the first kernel is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
             seconds += kernel_s(operation, hardware, attention_kernel)
-    if kernels is None:
-        return seconds
-    return max(seconds, len(operations) * kernels.dispatch_s)
+    return seconds if kernels is None else max(seconds, len(operations) * kernels.dispatch_s)
 
 
 def segment_seconds(record: RankRecord, hardware: Hardware | MeasuredComputing) -> Sequence[float]:

@@ -50,8 +50,7 @@ def _fuse_segment(operations: Operations) -> Operations:
     elementwise: list[CountedOperation] = []  # operations since the last product
 
     def append_kernels() -> None:
-        most_bytes_first = sorted(elementwise, key=lambda operation: -operation.nbytes)
-        fused.extend(most_bytes_first[:FUSED_KERNELS])
+        fused.extend(sorted(elementwise, key=lambda operation: -operation.nbytes)[:FUSED_KERNELS])
         elementwise.clear()
 
     for operation in operations:

@@ -45,8 +45,7 @@ BUNDLED_COSTS = NvlinkCosts(3)
 def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
-    may_use_switches = int(row["switches"]) != 0
-    switches = SWITCHES.get(generation) if may_use_switches else None  # the costs of sums in switches
+    switches = SWITCHES.get(generation) if int(row["switches"]) else None  # the costs of sums in switches, if allowed
     card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no network card
     gpu_nodes = GpuNodes(
         gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
@@ -156,8 +155,7 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
 
 def predicted_step(spec: ProjectSpec) -> StepTime:
     """Return the predicted times of a published training's step, whether or not it fits into memory."""
-    plan = ProjectionPlan([spec])
-    return plan.step(0, spec.networks[0])
+    return ProjectionPlan([spec]).step(0, spec.networks[0])
 
 
 def step_bounds(row: Row) -> tuple[float, float, str]:

@@ -204,13 +204,13 @@ class Stage(NamedTuple):
         name: name for people.
         constants: names of the constants.
         is_fitted: function that returns whether a row is used in the fit.
-        is_reported: function that returns whether a row counts in the reported errors.
+        is_reported: function that returns whether a row counts in the reported errors; None: all fitted rows do.
     """
 
     name: str
     constants: tuple[str, ...]
     is_fitted: Callable[[Mapping[str, str]], bool]
-    is_reported: Callable[[Mapping[str, str]], bool]
+    is_reported: Callable[[Mapping[str, str]], bool] | None = None
 
 
 def _is_nccl_ring(row: Mapping[str, str]) -> bool:
@@ -228,26 +228,18 @@ def _is_nccl_chain(row: Mapping[str, str]) -> bool:
     return row["backend"] == "nccl" and row["collective"] in ("broadcast", "reduce")
 
 
-def _is_gloo_collective(row: Mapping[str, str]) -> bool:
-    """Return whether a row is a collective of gloo, not a message between two workers."""
-    return row["backend"] == "gloo" and row["collective"] != "send"
-
-
 STAGES = (
-    Stage(
-        "NCCL all-reduce, 1 to 5 Gbit/s", ("efficiency", "ring_latencies"), _is_nccl_ring_on_shaped_link,
-        _is_nccl_ring_on_shaped_link,
-    ),
+    Stage("NCCL all-reduce, 1 to 5 Gbit/s", ("efficiency", "ring_latencies"), _is_nccl_ring_on_shaped_link),
     Stage(
         "NCCL broadcast and reduce", ("chain_latencies", "nccl_bytes_per_s", "nccl_delay_s"),
         lambda row: _is_nccl_chain(row) or (_is_nccl_ring(row) and not _is_nccl_ring_on_shaped_link(row)),
         _is_nccl_chain,
     ),
     Stage(
-        "gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"), _is_gloo_collective,
-        _is_gloo_collective,
+        "gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"),
+        lambda row: row["backend"] == "gloo" and row["collective"] != "send",
     ),
-    Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_pieces, in_pieces),
+    Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_pieces),
 )  # fmt: skip
 """Stages in the order of the fits."""
 
@@ -307,7 +299,7 @@ def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str
     """Return statistics of each stage's errors, after a fit without rows with this value in the column ``held_out``."""
     error_rows = []
     for stage in STAGES:
-        stage_rows = [row for row in rows if stage.is_reported(row)]
+        stage_rows = [row for row in rows if (stage.is_reported or stage.is_fitted)(row)]
         if stage_rows:
             errors = [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
             error_rows.append({"stage": stage.name, "held_out": held_out, "value": value} | error_of(errors))

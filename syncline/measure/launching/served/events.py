@@ -152,8 +152,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     done_s = [(end_ns - zero_ns) / 1e9 for end_ns, _ in step_ends]
     step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
     versions = lines.named("version")
-    last_version_s = versions[-1]["at_s"] if versions else 0.0
-    end_s = max(last_version_s, done_s[-1] if done_s else 0.0)
+    end_s = max(versions[-1]["at_s"] if versions else 0.0, done_s[-1] if done_s else 0.0)
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
         compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
