@@ -206,7 +206,7 @@ def calibrate(
                 failure = run_watched(
                     calibration_process, processes, args=(plan, processes, options, store.port, folder),
                     progress=progress, folder=folder, timeout_s=options.timeout_s, preload=PRELOAD,
-                    on_poll=lambda polled, done=parts_done: on_progress(done + polled.steps_done()),
+                    on_poll=lambda polled: on_progress(parts_done + polled.steps_done()),  # noqa: B023
                 )  # fmt: skip
                 if failure is not None and failure.mistake:
                     raise SynclineError(str(failure))

@@ -291,6 +291,13 @@ class CurrentDevice:
         GpuState.current_index = self.previous_index
 
 
+class DeviceOfTensor(CurrentDevice):
+    """A stand-in for ``torch.cuda.device_of``: a context in which ``cuda`` means the GPU of a tensor."""
+
+    def __init__(self, obj: torch.Tensor) -> None:
+        super().__init__(marked_device(obj))
+
+
 def manual_seed(seed: int) -> None:
     """Seed torch's generator, in place of ``torch.cuda.manual_seed``, unless the script has seeded it already.
 
@@ -345,7 +352,7 @@ def cuda_replacements() -> dict[str, Any]:
         "current_device": lambda: GpuState.current_index,
         "set_device": set_device,
         "device": CurrentDevice,
-        "device_of": lambda obj: CurrentDevice(marked_device(obj)),
+        "device_of": DeviceOfTensor,
         "get_device_name": lambda *_, **__: GPU.name,
         "get_device_capability": lambda *_, **__: (GPU.major, GPU.minor),
         "get_device_properties": lambda *_, **__: GPU,
@@ -374,8 +381,8 @@ def cuda_replacements() -> dict[str, Any]:
         "Stream": CudaStream,
         "Event": CudaEvent,
         "ExternalStream": CudaStream,
-        "StreamContext": streams.stream_context,
-        "stream": streams.stream_context,
+        "StreamContext": streams.StreamContext,
+        "stream": streams.StreamContext,
         "set_stream": streams.set_stream,
         "current_stream": lambda *_: CudaStream(number=RECORDER.stream),
         "default_stream": lambda *_: CudaStream(number=0),

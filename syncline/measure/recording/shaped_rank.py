@@ -287,7 +287,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     PipelineStage._warmup_backward_result = static_shape_vote(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
     torch.nn.Module._apply = apply_to_tensors  # type: ignore[method-assign]
     for module in (torch.nn.parallel, torch.nn.parallel.distributed):
-        module.DistributedDataParallel = ShapedDataParallel  # type: ignore[misc]
+        module.DistributedDataParallel = ShapedDataParallel  # type: ignore[attr-defined]
     return groups
 
 

@@ -204,9 +204,17 @@ class VirtualEvent:
         return 1e3 * (end.recorded_s - self.recorded_s)
 
 
-def stream_context(stream: VirtualStream | None) -> AbstractContextManager[object]:
-    """Return a context in which work is queued on a stream; None keeps the current stream."""
-    return nullcontext() if stream is None else stream
+class StreamContext(AbstractContextManager[None]):
+    """A context in which work is queued on a stream; None keeps the current stream."""
+
+    def __init__(self, stream: VirtualStream | None) -> None:
+        self._context: Any = stream or nullcontext()
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._context.__exit__(*exception)
 
 
 def current_stream(device: Any = None) -> VirtualStream:
@@ -228,7 +236,7 @@ def synchronize(device: Any = None) -> None:
 def install_streams() -> None:
     """Replace the streams of ``torch.cpu``; let ``Tensor.cpu`` and ``Tensor.tolist`` record a wait of the host."""
     replacements: dict[str, Any] = {
-        "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": stream_context, "stream": stream_context,
+        "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": StreamContext, "stream": StreamContext,
         "current_stream": current_stream, "synchronize": synchronize,
     }  # fmt: skip
     for name, replacement in replacements.items():
