@@ -223,11 +223,7 @@ def region_table(text: str, file: Path) -> Iterator[Logged]:
 
 
 def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path, line: int) -> float | None:
-    """Return the value in SI units of the first of several columns that a row fills; None if it fills none.
-
-    Args:
-        units: the columns, each with its unit.
-    """
+    """Return the value in SI units of the first of the columns ``units`` that a row fills; None if it fills none."""
     for column, unit in units.items():
         if row.get(column):
             return unit * number_of(row[column], column, file, line)

@@ -141,12 +141,9 @@ def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
 
 
 def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibration) -> Fields | None:
-    """Return the hardware section of a spec, with bounds from the spread of the training steps.
+    """Return the hardware section of a spec, with bounds from the spread of the steps; None if their FLOPs are unknown.
 
     The bounds hold for transformers of the width that was timed.
-
-    Returns:
-        The fields; None if the FLOPs of the problem are unknown.
     """
     if "mfu" not in compute:
         return None
@@ -241,11 +238,7 @@ def wires_of(measurement: Fields) -> list[Fields]:
 
 
 def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Return the fixed seconds a, and the seconds per element b, of the line ``a + b n`` fitted to measured seconds.
-
-    Args:
-        elements: numbers of elements n, ascending.
-    """
+    """Return the seconds a and b of the line ``a + b n`` fitted to measured seconds; n, the ``elements``, ascend."""
     slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
     # The fit starts from a rough guess: half of the shortest time is fixed. Noise may make the slope negative. Relative
     # errors above ``scale`` count less than squared.
@@ -300,10 +293,9 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
 
 
 def quantity(value: float, units: dict[str, float]) -> str:
-    """Return a value as text in the largest unit that does not exceed it, with `DIGITS` significant digits.
+    """Return a value as text in the largest of the units that does not exceed it, with `DIGITS` significant digits.
 
-    Args:
-        units: value of each unit, in increasing order; values below the smallest unit get this unit.
+    The values of ``units`` increase; a value below the smallest unit gets this unit.
     """
     rounded_value = rounded(value)
     smallest_unit, *_ = units

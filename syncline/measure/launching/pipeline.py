@@ -380,12 +380,9 @@ def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Sched
 
 
 def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
-    """Return a timeline for each repeat of a schedule that all stages have completed.
+    """Return a timeline for each repeat of a schedule that all stages have completed, from ``lines`` of each stage.
 
     A timeline starts with the first task, at 0, on the clock of stage 0.
-
-    Args:
-        lines: for each stage and schedule, one line per repeat.
     """
     timelines = []
     num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)

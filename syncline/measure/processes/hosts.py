@@ -100,11 +100,7 @@ class Hosts(Protocol):
 
 
 class LocalHosts(Hosts):
-    """Processes of this machine, connected by its loopback device, with the link of a calibration.
-
-    Args:
-        link: the link by which the cost model describes the loopback device.
-    """
+    """Processes of this machine, connected by its loopback device, which ``link`` describes for the cost model."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -150,11 +150,7 @@ def agree(
 
 
 def _disagreement(identities: list[dict[str, Any]], names: list[str]) -> str | None:
-    """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree.
-
-    Args:
-        identities: what each rank wrote into the store in `agree`.
-    """
+    """Return a sentence on the first rank whose identity in `agree` has a mistake or differs from rank 0's, or None."""
     for rank, rank_identity in enumerate(identities):
         mistake: str | None = rank_identity["mistake"]
         if mistake:

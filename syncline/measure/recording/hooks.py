@@ -213,11 +213,7 @@ def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: b
 
 
 def install_cuda() -> AbstractContextManager[object]:
-    """Replace functions of torch so that the script sees GPUs, if ``CUDA_VISIBLE_DEVICES`` leaves it any.
-
-    Returns:
-        The context manager in which the script must run.
-    """
+    """Let the script see GPUs, if `device_count` is not 0, and return the context in which it must run."""
     if not device_count():
         return nullcontext()
     dist.is_nccl_available = lambda: True

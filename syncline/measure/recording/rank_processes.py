@@ -107,11 +107,7 @@ class TracedRank(NamedTuple):
 
 
 class ThisProcess:
-    """The state of this process.
-
-    Attributes:
-        traced_rank: the rank that this process is, or that has started this process; None outside a trace.
-    """
+    """The rank that this process is, or that has started this process; None outside a trace."""
 
     traced_rank: TracedRank | None = None
 

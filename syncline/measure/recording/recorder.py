@@ -62,11 +62,7 @@ class SegmentClock:
         self._started_at_s = None
 
     def resume(self, drop_elapsed: bool = False) -> None:
-        """Start the clock again for the script's work.
-
-        Args:
-            drop_elapsed: whether to drop the time measured since the last run of a segment.
-        """
+        """Start the clock again for the script's work; ``drop_elapsed`` drops the time since the last run of a segment."""
         if get_ident() != self._timed_thread:
             return
         if drop_elapsed:

@@ -329,12 +329,9 @@ class StageVote:
 
 
 def static_shape_vote(exchange_votes: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the method of ``PipelineStage`` in which stages vote on whether shapes are static.
+    """Wrap torch's ``_warmup_backward_result``, by which pipeline stages send each other votes on static shapes.
 
     The replacement assumes that all stages vote as this stage does, because they run the same script.
-
-    Args:
-        exchange_votes: torch's method ``_warmup_backward_result``, which sends and receives the votes.
     """
 
     def exchange_known_votes(stage: Any, received_result: Any = None) -> StageVote:

@@ -57,10 +57,9 @@ class Group(NamedTuple):
 
 
 class Families:
-    """The process groups of a script, sorted by family: groups created one after another without a rank in common.
+    """The process groups of a script, in families: groups created one after another without a rank in common.
 
-    Args:
-        groups: name and ranks of every group, in the order of creation.
+    ``groups`` are in the order of creation.
     """
 
     def __init__(self, groups: Iterable[tuple[str, Sequence[int]]]) -> None:

@@ -125,11 +125,7 @@ def install_clocks(comparison_allowed: bool = False) -> None:
 
 
 class VirtualStream:
-    """A virtual stream on which a script queues work.
-
-    Args:
-        number: the number of an existing stream; None: a new stream. Further arguments of torch are ignored.
-    """
+    """A virtual stream on which a script queues work: a new one, or the existing stream of a ``number``."""
 
     def __init__(self, *_: Any, number: int | None = None, **__: Any) -> None:
         self.number = RECORDER.new_stream() if number is None else number

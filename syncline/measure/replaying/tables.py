@@ -159,11 +159,7 @@ def _causes(rows: ReplayRows, step_s: Mapping[tuple[str, str], float], has_sever
 
 
 def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
-    """Return sentences about the sensitivities of a record on a network, the strongest first.
-
-    Args:
-        rows: the output of `syncline.measure.replaying.bottlenecks.sensitivities`.
-    """
+    """Return sentences about ``rows``, the `sensitivities` of a record on a network, the strongest first."""
 
     def select(kind: str) -> list[Mapping[str, Any]]:
         return [row for row in rows if row["by"] == kind]

@@ -30,11 +30,7 @@ TraceAnswer = dict[str, Any]
 
 
 def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_workers: int = MAX_WORKERS) -> None:
-    """Check that a program can be traced, before any process starts.
-
-    Args:
-        question: the replay, whose networks must join ``workers`` workers.
-    """
+    """Check, before any process starts, that a program can be traced and that each network joins all workers."""
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, after --")
     if not 1 <= workers <= max_workers:

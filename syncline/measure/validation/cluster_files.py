@@ -95,10 +95,8 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
     """Return a row per measured rate of TCP streams between two places: the measured and predicted time of a gigabyte.
 
     The rate of the fewest streams between two places gives their window, and the window the rates of more streams. If
-    only one number of streams was measured, the prediction is with the window that Linux allows, see `Tcp`.
-
-    Args:
-        paths: logs of rates and round trips. The round trip of a rate may be in another of these files.
+    only one number of streams was measured, the prediction is with the window that Linux allows, see `Tcp`. The round
+    trip of a rate may be in another of the logs ``paths``.
     """
     logged = [entry for path in paths for entry in read_log(path)]
     rows = []
@@ -376,11 +374,7 @@ def _measured_training_ms(row: Mapping[str, str]) -> float | None:
 
 
 def _column_ms(column: str, per_ms: float = 1.0) -> Callable[[Mapping[str, str]], float | None]:
-    """Return a function that returns the milliseconds in a row's column, or None if the column is empty.
-
-    Args:
-        per_ms: number of the column's units in a millisecond.
-    """
+    """Return a function that returns a row's column in milliseconds of ``per_ms`` units each, or None if it is empty."""
     return lambda row: positive_number(row[column], column) / per_ms if row.get(column) else None
 
 

@@ -185,11 +185,7 @@ def measured_step_s(row: Row) -> float | None:
 
 @cache
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
-    """Return the hardware that a cell of a table names, with the number format of the training.
-
-    Args:
-        by_utilisation: see `training_spec`.
-    """
+    """Return the hardware that a cell of a table names, with the number format of the training; see `training_spec`."""
     machine = hardware(parse_yaml(text), "hardware")
     has_priced_kernels = machine.kernels is not None and not by_utilisation
     if has_priced_kernels or not precision:  # kernels have a rate for each number format

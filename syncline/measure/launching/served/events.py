@@ -165,11 +165,7 @@ KNOWN_AT_ARRIVAL = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model"
 
 
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
-    """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down.
-
-    Args:
-        steps: completed steps of the training; each consists of a local step of every worker.
-    """
+    """Return the costs of worker failures in a training of ``steps`` steps: steps and seconds lost, seconds down."""
     costs = FailureCosts(spec.workers, wall_s, steps)
     model_sent_s: dict[int, float] = {}  # by worker whose update has not arrived
     down_since_s: dict[int, float] = {}
@@ -185,7 +181,7 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
             costs.down_s += at_s - down_since_s.pop(worker)
         elif event["event"] == "fail" and worker not in down_since_s:
             costs.interruptions += 1
-            costs.lost_steps += event["lost"] / spec.workers
+            costs.lost_steps += event["lost"] / spec.workers  # a training step has a local step of every worker
             costs.lost_s += at_s - model_sent_s.pop(worker, at_s)
             down_since_s[worker] = at_s
     # A worker may fail after the last step, at `wall_s`.

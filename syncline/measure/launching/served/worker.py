@@ -47,11 +47,7 @@ class _Head(BaseModel):
 
 
 class JoinRequest(_Head):
-    """A worker's first message.
-
-    Attributes:
-        pid: id of its process.
-    """
+    """A worker's first message, with the id of its process."""
 
     pid: Count
 
@@ -155,8 +151,7 @@ def _work(
 ) -> None:
     """Train in rounds, from a model of the server to an update for it, until the server ends the training.
 
-    Args:
-        slowdown: how long the worker sleeps after each step, relative to the duration of the step.
+    After each step, the worker sleeps ``slowdown`` times as long as the step took.
     """
     while True:
         waiting_since_ns = watch.synchronized_ns()

@@ -75,11 +75,7 @@ class ChakraNumbers:
 
 
 def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> ChakraMessage:
-    """Return the head of a rank's file, with the operations of each segment of its record.
-
-    Args:
-        fields: further attributes, by name.
-    """
+    """Return the head of a rank's file, with the operations of each segment of its record, and further ``fields``."""
     head = chakra_messages().metadata(version=VERSION)
     attributes: dict[str, Any] = {"ranks": num_ranks} | fields
     if record.segment_cpu_s:
