@@ -62,7 +62,7 @@ class SegmentClock:
         self._started_at_s = None
 
     def resume(self, drop_elapsed: bool = False) -> None:
-        """Start the clock again for the script's work; ``drop_elapsed`` drops the time since the last run of a segment."""
+        """Start the clock again for the script's work; ``drop_elapsed`` drops the time since a segment last ran."""
         if get_ident() != self._timed_thread:
             return
         if drop_elapsed:

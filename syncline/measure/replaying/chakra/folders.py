@@ -31,7 +31,7 @@ TRACE_FILE = re.compile(r"(.*)\.(\d+)\.et")
 
 
 def convert(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
-    """Convert a recorded trace to Chakra execution traces, or back; return a row per rank, the folder, and a message."""
+    """Convert a recorded trace to Chakra execution traces, or back; return a row per rank, the folder, a message."""
     if question.action not in ACTIONS:
         raise SpecError("action", question.action, one_of(ACTIONS, question.action))
     source, exact = question.source, question.out is not None  # a default folder gets a number if it exists
