@@ -130,12 +130,7 @@ def moved_tensor(x: Tensor, gpu: torch.device | None, result: Tensor, is_asynchr
 
 
 def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of ``Tensor.to`` for a device, another tensor or a type.
-
-    Args:
-        f: torch's ``Tensor.to``, which gets the CPU in place of a GPU.
-        args: the arguments passed by position, the tensor first.
-    """
+    """Return the result of ``Tensor.to`` for a device, another tensor or a type; torch's own ``f`` runs on the CPU."""
     x, *other_args = args
     first_arg = other_args[0] if other_args else None
     model_tensor = kwargs.get("other", first_arg if isinstance(first_arg, Tensor) else None)  # whose device x gets
@@ -156,12 +151,7 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.cuda``: the tensor itself if it is marked with this GPU, else a marked copy.
-
-    Args:
-        f: torch's ``Tensor.cuda``, which is not called.
-        args: the tensor, and the device if it was passed by position.
-    """
+    """Return the result of ``Tensor.cuda``: the tensor itself if it is marked with this GPU, else a marked copy."""
     x, *other_args = args
     device = kwargs.get("device", other_args[0] if other_args else None)
     return moved_tensor(x, simulated_gpu("cuda" if device is None else device), result=x)

@@ -209,12 +209,7 @@ class ObjectMessages:
 
 
 def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
-    """Return the global rank of the other end of a send or receive.
-
-    Args:
-        rank: the global rank; None if the call gives the rank in the group.
-        rank_in_group: the rank in the group; None means 0.
-    """
+    """Return the global rank of a message's other end: ``rank`` if given, else that of ``rank_in_group``, by default 0."""
     if rank is not None:
         return rank
     world: Any = dist.group.WORLD

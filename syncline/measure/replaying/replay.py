@@ -78,11 +78,9 @@ class MeasuredComputing:
 
 
 def parse_computing(machine: Any, path: str) -> Hardware | MeasuredComputing:
-    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
+    """Return the hardware of a user's option: ``measured``, ``measured:SCALE``, or a hardware's name or fields.
 
-    Args:
-        machine: the user's value: a name, or the fields of a hardware.
-        path: the name of the option, for error messages.
+    Errors name the option ``path``.
     """
     if isinstance(machine, str):
         name, _, factor = machine.partition(":")

@@ -143,12 +143,7 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
 
 
 def _causes(rows: ReplayRows, step_s: Mapping[tuple[str, str], float], has_several_scripts: bool) -> Group:
-    """Return sentences about what the step time depends on, for each record and network.
-
-    Args:
-        rows: the sensitivities of all records on all networks.
-        step_s: the step time by record and network.
-    """
+    """Return sentences about what the step time depends on, for each record and network, from their sensitivities."""
     lines: list[Any] = [Text("what decides a step", style="bold")]
     for group in _group_by(rows, "method", "network"):
         method, network = group[0]["method"], group[0]["network"]

@@ -126,9 +126,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
 def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     """Return the measured steps and updates as the simulator returns its own, in seconds since all had joined.
 
-    Args:
-        lines: the content of the server's file.
-        steps: completed steps of the training; each consists of a local step of every worker.
+    ``steps``: completed steps of the training; each consists of a local step of every worker.
     """
     workers, zero_ns = spec.workers, lines.facts["zero_ns"]
     step_ends = sorted((step.ended_ns, step.worker) for step in lines.steps())
