@@ -120,8 +120,7 @@ def _fit_network(
 ) -> tuple[Network, np.ndarray]:
     """Return the network that predicts logged collectives best, and the seconds that it predicts for each.
 
-    Args:
-        build_network: function that returns a network with a latency in seconds and a bandwidth in bytes per second.
+    ``build_network`` returns a network with a latency in seconds and a bandwidth in bytes per second.
     """
 
     def predict_s(constants: np.ndarray) -> np.ndarray:

@@ -81,9 +81,8 @@ def log_tables(result: dict[str, Any]) -> list[Group]:
     """Return the table of logged measurements and their predictions by the fitted network, with its bounds."""
     rows, network = result["rows"], result["network"]
     fitted_link = network.get("between", network)  # in a network of two levels, the link between nodes was fitted
-    bounds = fitted_link.get("bounds")
     note = "No bounds: as many numbers as measurements."
-    if bounds is not None:
+    if bounds := fitted_link.get("bounds"):
         factors = f"{bounds['low']:.2f} to {bounds['high']:.2f}"
         note = f"Bounds of the file: {factors} times the predicted time, from {bounds['points']} errors."
     if network.get("kind") == "matrix":

@@ -97,8 +97,7 @@ class Ended(NamedTuple):
     def record(self, spec: RunSpec, options: Launch, processes: int, step_s: float | None) -> dict[str, Any]:
         """Return the fields of ``run.json`` that every launch has, with empty ones for measurements of steps.
 
-        Args:
-            step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
+        ``step_s``: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
         """
         return {
             "seeds": spec.seeds, "wall_s": self.wall_s, "interrupted": self.interrupted,
@@ -195,11 +194,10 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
             f"{processes} processes share {cores} cores: times say little about a process that has a core to itself"
         )
     if isinstance(spec, RunSpec):
-        compute, faults = spec.compute, spec.faults
+        compute = spec.compute
         if compute.jitter or compute.slow_workers or compute.pauses or compute.start_offsets:
             lines.append("compute: jitter, slow_workers, pauses and starts are only simulated")
-        no_faults = type(faults)()  # the defaults
-        if faults != no_faults:
+        if spec.faults != type(spec.faults)():  # the defaults, without faults
             lines.append("faults: only simulated; real processes have their own")
     return lines
 

@@ -209,7 +209,7 @@ class ObjectMessages:
 
 
 def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
-    """Return the global rank of a message's other end: ``rank`` if given, else that of ``rank_in_group``, by default 0."""
+    """Return the global rank of a message's other end: ``rank``, else that of ``rank_in_group``, 0 by default."""
     if rank is not None:
         return rank
     world: Any = dist.group.WORLD

@@ -144,8 +144,7 @@ def find_representatives(
 ) -> list[int]:
     """Return, for each of the ``workers`` ranks, the recorded rank that stands for it.
 
-    Args:
-        record_more: a function that records further ranks and adds them to ``records``.
+    ``record_more`` records further ranks and adds them to ``records``.
     """
     # Roles depend on the families with messages, which only records show. Each round records the first and the last
     # rank of each role, until no role has changed.

@@ -273,8 +273,7 @@ MAX_SIMULATED_RANKS = 32
 def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Callable[[Started], str | None]) -> bool:
     """Return whether a record has few enough messages to simulate those of collectives one by one.
 
-    Args:
-        algorithm_of: function that returns the algorithm of a collective; None for the default.
+    ``algorithm_of`` returns the algorithm of a collective; None for the default.
     """
     if len(ranks) <= MAX_SIMULATED_RANKS:
         return True
@@ -391,8 +390,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
     As in projections, all groups of the same kind call the collective at the same time, and share network cards and
     uplinks (see `collective_prices`). An irregular group is simulated by itself.
 
-    Args:
-        policy: algorithm or policy; None: the algorithm of the network's library.
+    ``policy``: algorithm or policy; None: the algorithm of the network's library.
     """
 
     @cache

@@ -303,10 +303,8 @@ def _fit(
     def predict_s(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
-    starts = []
-    for launch_s in LAUNCHES_S:
-        start = replace(constants, launch_s=launch_s)
-        starts.append([getattr(start, name) for name in names])  # all starts are equal if `launch_s` is not fitted
+    # All starts are equal if `launch_s` is not fitted.
+    starts = [[getattr(replace(constants, launch_s=launch_s), name) for name in names] for launch_s in LAUNCHES_S]
     return relative_fit(predict_s, measured, starts, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
@@ -334,8 +332,7 @@ def errors_by_cell(
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
-    Args:
-        calibrated: number of parts of the points, and the index of the part for calibration.
+    ``calibrated``: number of parts of the points, and the index of the part for calibration.
     """
     num_parts, calibrated_part = calibrated
     points = [point for point in one_node_points if point.tensor == 1]

@@ -68,9 +68,8 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
 
     runs = read_measured(folder, spec, repeats)
     transfer_s = np.empty((repeats, spec.steps, spec.workers))  # copies through memory, and waits for a network's time
-    for repeat in range(repeats):
-        for rank in range(spec.workers):
-            transfer_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]
+    for repeat, rank in np.ndindex(repeats, spec.workers):
+        transfer_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]
     collectives: dict[Call, tuple[tuple[str, float], ...]] = {}
     calls_by_step = []
     for line in step_lines(repeat=0, rank=0):
@@ -175,13 +174,12 @@ def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | N
     None if fewer than two steps have counts; workers that share a device have none.
     """
     rates = []
-    for repeat in range(repeats):
-        for rank in range(workers):
-            lines = [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
-            counts = [line["device_bytes"] for line in lines if "device_bytes" in line]
-            if len(counts) < 2:
-                return None
-            rates.append((counts[-1] - counts[0]) / (len(counts) - 1))
+    for repeat, rank in np.ndindex(repeats, workers):
+        lines = [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
+        counts = [line["device_bytes"] for line in lines if "device_bytes" in line]
+        if len(counts) < 2:
+            return None
+        rates.append((counts[-1] - counts[0]) / (len(counts) - 1))
     return float(np.mean(rates))
 
 

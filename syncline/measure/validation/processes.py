@@ -104,15 +104,13 @@ def validate_processes(
             for link in links:
                 on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
                 case_folder = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
-                cases = tuple(
-                    Case(training.name, training.spec.model_dump(mode="json"), question.repeats)
-                    for training in trainings
-                )
-                plan = CasePlan(case_folder.absolute(), cases, question.timeout_s, link_fields(link))
+                cases = []
+                for training in trainings:
+                    cases.append(Case(training.name, training.spec.model_dump(mode="json"), question.repeats))
+                plan = CasePlan(case_folder.absolute(), tuple(cases), question.timeout_s, link_fields(link))
                 hosts.run(link, workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
-                rows += [
-                    _row(question, hosts, training, link, folder=case_folder / training.name) for training in trainings
-                ]
+                for training in trainings:
+                    rows.append(_row(question, hosts, training, link, folder=case_folder / training.name))
                 folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
         summary = summarise(rows)
         folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],

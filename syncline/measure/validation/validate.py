@@ -187,8 +187,7 @@ def _measured_ms(row: dict[str, Any]) -> float:
 def cluster_summary(rows: _Rows, are_covered: Sequence[bool | None] | None = None) -> list[dict[str, Any]]:
     """Return errors and coverage by file and regime; rows without a measurement are left out.
 
-    Args:
-        are_covered: for each row, whether the measurement is between its bounds, or None if that is unknown.
+    ``are_covered``: for each row, whether the measurement is between its bounds, or None if that is unknown.
     """
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {}  # measured rows by file and regime
     for row, is_covered in zip(rows, are_covered or [None] * len(rows), strict=True):

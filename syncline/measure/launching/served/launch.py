@@ -158,8 +158,7 @@ def _write_served(
 def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *, ended_early: bool) -> _Measured | None:
     """Return the measured training and the simulated one; None if no step of the training was completed.
 
-    Args:
-        ended_early: whether the training ended before its last step.
+    ``ended_early``: whether the training ended before its last step.
     """
     if not lines.facts:
         return None
@@ -196,8 +195,7 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
 def _measured_and_simulated_rows(spec: RunSpec, measured: _Measured, is_step_measured: bool) -> dict[str, Any]:
     """Return ``rows``, a measured row for each seed, and ``simulated``, the simulator's row with bounds.
 
-    Args:
-        is_step_measured: whether the computing time of the simulation was measured, which makes its bounds narrower.
+    ``is_step_measured``: whether the simulation's computing time was measured; then its bounds are narrower.
     """
     steps, timeline = measured.trained.history.steps, measured.clock.timeline
     updates = timeline[(timeline.worker < spec.workers) & (timeline.what == "optimizer")]
