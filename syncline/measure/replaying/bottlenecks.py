@@ -75,8 +75,8 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
 def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algorithm: str | None) -> Floats:
     """Return the bytes that each of the C channels of a network carries in a window of steps, ``(C,)``.
 
-    A channel is one direction of a link. ``algorithm`` is that of all collectives; None: those of the network's library,
-    or without a library ``auto``.
+    A channel is one direction of a link. ``algorithm`` is that of all collectives; None: those of the library that the
+    network has, or ``auto`` without one.
     """
     workers = len(record.ranks)
     paths = topology(network, workers)
