@@ -48,7 +48,7 @@ def device_count() -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     names = [name.strip() for name in visible.split(",")]
     are_valid = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]  # an index or a unique name
-    return [*are_valid, False].index(False)  # as CUDA does, ignore all names behind an invalid one
+    return [*are_valid, False].index(False)  # the names before the first invalid one: CUDA ignores all behind it
 
 
 def simulated_gpu(device: Any) -> torch.device | None:
