@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
 from syncline.api.result import Result
 from syncline.api.trainings import SweepResult
 from syncline.runs.report.page import ReportPage
@@ -50,8 +49,8 @@ def advise(
         workers: Number of workers; by default all workers of the cluster.
         tokens: Number of tokens of data-parallel training, as in 140B; by default 20 per parameter.
         target_loss: Loss that every plan has to reach, in nats per token; replaces tokens.
-        batch_tokens: Number of tokens in a step of all workers, as in 2M; by default between the best batches of
-            published fits.
+        batch_tokens: Number of tokens in a step of all workers, as in 2M, rounded to whole sequences; by default
+            between the best batches of published fits.
         sequence: Number of tokens in a training sequence; by default the model's.
         budget: Largest cost of the training, as in 50k; needs prices.
         deadline: Longest time of the training, as in 30d.
@@ -444,8 +443,8 @@ def project(
     Args:
         spec: A bundled spec's name, a YAML file, fields, or a spec; the other arguments replace its fields.
         methods: Method: a name from 'syncline list methods'; repeatable, and the first is the baseline.
-        batch_tokens: Number of tokens in a step of all workers, as in 2M; by default between the best batches of
-            published fits.
+        batch_tokens: Number of tokens in a step of all workers, as in 2M, rounded to whole sequences; by default
+            between the best batches of published fits.
         period: Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own;
             by default 30.
         placement: Where the ranks lie on a matrix of places: given, stages-inside, replicas-inside, or search for the
@@ -471,7 +470,8 @@ def project(
         hardware: Hardware of each worker: a name from 'syncline list hardware', or a YAML file.
         overlap: Overlap of computation and communication: none, ddp or async.
         algorithm: Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.
-        precision: Number format of gradients: fp32, bf16 or fp16; by default the format of the hardware's peak.
+        precision: Number format of matrix products, and so of gradients, as in bf16, fp8 or fp32; by default the format
+            of the hardware's peak.
         layout: Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.
         tokens: Number of tokens of the whole training, as in 140B, for its time and its loss.
         target_loss: Loss to reach, in place of tokens, for the time and tokens to it where a published fit covers the
@@ -656,8 +656,8 @@ def solve(
         over: Baseline method of the speedup; by default ddp-adam.
         loss_penalty: Largest excess of the predicted loss over that of data parallelism, as in 1%.
         fits: Require that each worker's state fits into its memory; the default when solving for workers.
-        batch_tokens: Number of tokens in a step of all workers, as in 2M; by default 32,768 per worker, or with best
-            the optimum of the published fits.
+        batch_tokens: Number of tokens in a step of all workers, as in 2M, rounded to whole sequences; by default
+            between the best batches of published fits.
         level: Level of the network to solve for, if it has several; by default the outermost.
         among: Links to choose from: names, or links; a mapping has the price of each per month.
         most: Largest number of workers to try; by default 16 times the cluster's workers.
@@ -673,7 +673,8 @@ def solve(
         hardware: Hardware of each worker: a name from 'syncline list hardware', or a YAML file.
         overlap: Overlap of computation and communication: none, ddp or async.
         algorithm: Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.
-        precision: Number format of gradients: fp32, bf16 or fp16; by default the format of the hardware's peak.
+        precision: Number format of matrix products, and so of gradients, as in bf16, fp8 or fp32; by default the format
+            of the hardware's peak.
         layout: Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.
         tokens: Number of tokens of the whole training, as in 140B, for its time and its loss.
         target_loss: Loss to reach, in place of tokens, for the time and tokens to it where a published fit covers the

@@ -72,7 +72,8 @@ def answer_project(question: Project) -> Result:
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     prices = None if question.prices is None else parse_prices(question.prices)
     training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
-    origins = option_origins(projections.names_of(question.methods or ()), question.period, question.sequence)
+    methods = projections.names_of(question.methods or ())
+    origins = option_origins(methods, question.period, question.sequence, question.batch_tokens)
     if searches_placement:
         origins["placement"] = FASTEST
     rows = project_all(specs, question.thresholds)

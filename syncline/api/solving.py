@@ -38,7 +38,8 @@ def answer_solve(question: Solve) -> Result:
     refuse_transfers(transfers, question.strict)
     rows = solve_rows(problem)
     methods = names_of(question.methods or ()) or ([] if has_own_spec else DEFAULT_METHODS)
-    assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
+    origins = option_origins(methods, sequence=question.sequence, batch_tokens=question.batch_tokens)
+    assumptions = solve_assumptions(rows, problem, origins)
     records = [assumption.record() for assumption in assumptions]
     transferred = [transfer.record() for transfer in transfers]
     answer = {"sought": problem.variable, "transferred": transferred, "assumptions": records, "rows": rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -80,6 +80,35 @@ def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node_workers: int =
     # The mean seconds between failures of one kind are those of a unit over the number of units.
     failures_per_s = sum(1 / (rate.mtbf_s / rate.units(workers, node_workers, sites)) for rate in rates)
     return 1 / failures_per_s if failures_per_s else math.inf
+
+
+def spares_always_suffice(
+    rates: Sequence[FailureRate], spares: int, workers: int, node_workers: int = 1, sites: int = 1
+) -> bool:
+    """Return whether failed machines wait for a repair, for lack of spares, in less than a thousandth of the time.
+
+    The number of units in repair has a Poisson distribution with mean rho, the failures during a repair. By Chernoff's
+    bound it is n or more, with n above rho, in at most ``e^(n - rho) (rho / n)^n`` of the time. Units count as those
+    with the most machines.
+
+    Args:
+        rates: rates of several kinds of failures.
+        spares: number of spare machines.
+        workers: number of workers of the training.
+        node_workers: number of workers of a node.
+        sites: number of sites.
+
+    >>> rates = [FailureRate(1e6, repair_s=1e4)]
+    >>> [spares_always_suffice(rates, spares, workers=100) for spares in (1, 4, 8)]
+    [False, False, True]
+    """
+    size = (workers, node_workers, sites)
+    in_repair = sum(rate.units(*size) * rate.repair_s / rate.mtbf_s for rate in rates)  # rho
+    too_many = spares // max((rate.unit_workers(*size) for rate in rates), default=1) + 1  # n
+    if not in_repair:
+        return True
+    log_bound = too_many - in_repair + too_many * math.log(in_repair / too_many)
+    return too_many > in_repair and log_bound < math.log(1e-3)
 
 
 REPAIR_S = 342 * 60.0
@@ -168,7 +197,8 @@ def repair_text(repair_s: float, spares: int) -> str:
     if repair_s == REPAIR_S:
         text += f" (assumed: {REPAIR_SOURCE})"
     if spares:
-        text += f"; {spares:,} spare machines replace failed ones at once"
+        replace = "machine replaces a failed one" if spares == 1 else "machines replace failed ones"
+        text += f"; {spares:,} spare {replace} at once"
         sources = [rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares]
         if sources:
             text += f" (assumed: {sources[0]})"

@@ -17,7 +17,7 @@ from syncline.planner.periods import PRESET as SAME_AS_PRESET
 from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
 from syncline.specs import ProjectSpec
 from syncline.specs.layout import MemorySpec
-from syncline.units import format_seconds
+from syncline.units import format_seconds, parse_count
 
 GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
 """Origins of a value: the user or the spec, Syncline, a preset that the user or the spec names, fits of losses."""
@@ -56,16 +56,22 @@ ASSUMPTION_COLUMNS = ("method", "sharding", "micro_batches", "repair_s", "spares
 
 
 def option_origins(
-    methods: Sequence[Any] | None, period: str | int | None = None, sequence: int | None = None
+    methods: Sequence[Any] | None,
+    period: str | int | None = None,
+    sequence: int | None = None,
+    batch_tokens: str | float | None = None,
 ) -> dict[str, str]:
-    """Return the origins of the period and the sequence of projections, by name, if options decide them.
+    """Return the origins of the period, the sequence and the batch, by name, if options decide them.
 
     Args:
         methods: methods of the options, as `methods_at_period` takes them; empty: the spec's methods.
         period: period of the options; None: none.
         sequence: tokens of a sequence from the options; None: the model's.
+        batch_tokens: tokens of a step from the options; None: the spec's.
     """
     origins = {} if sequence is None else {"sequence": GIVEN}
+    if batch_tokens is not None:
+        origins["batch"] = nearest_text(parse_count(batch_tokens, "batch_tokens"))
     if period is not None:
         origins["period"] = PRESET if period == SAME_AS_PRESET else GIVEN
     elif methods:
@@ -83,7 +89,7 @@ def projection_assumptions(
     Args:
         specs: the projections.
         rows: their rows, with memory plans and repairs of failed machines; only `ASSUMPTION_COLUMNS` are used.
-        origins: origins of the period and the sequence, of `option_origins`, if options set them.
+        origins: origins of the period, the sequence and the batch, of `option_origins`, if options set them.
     """
     origins = origins or {}
     by_name: dict[str, dict[str, Assumption]] = {}
@@ -92,7 +98,7 @@ def projection_assumptions(
         key = (id(spec.model), id(spec.compute), id(spec.memory), spec.placement, spec.precision, spec.overlap,
                spec.algorithm)  # fmt: skip
         # Specs with one key differ in the number of workers, on which the batch alone depends.
-        spec_assumptions = [spec_batch(spec)] if key in keys else _spec_assumptions(spec, origins)
+        spec_assumptions = [spec_batch(spec, origins)] if key in keys else _spec_assumptions(spec, origins)
         for assumption in spec_assumptions:
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         keys.add(key)
@@ -109,7 +115,7 @@ def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable
     text = f"{model.name}, {model.parameters:,} parameters"
     source = getattr(model, "source", "") or ""  # a preset has one
     yield Assumption("model", model.name, unit="", text=text, origin=PRESET if source else GIVEN, source=source)
-    yield spec_batch(spec)
+    yield spec_batch(spec, origins)
     if isinstance(model, ModelShape):
         yield sequence_assumption(model, origins.get("sequence"))
     origin = _origin_of_field(spec, "precision")
@@ -188,11 +194,17 @@ def _origin_of_field(spec: ProjectSpec, field: str) -> str:
     return DEFAULT if getattr(spec, field) == info.get_default(call_default_factory=True) else GIVEN
 
 
-def spec_batch(spec: ProjectSpec) -> Assumption:
-    """Return the tokens of a step of a projection, with their origin."""
+def nearest_text(wanted_tokens: float) -> str:
+    """Return the origin of a batch that was rounded."""
+    return f"the nearest to {wanted_tokens:,.0f} in whole sequences"
+
+
+def spec_batch(spec: ProjectSpec, origins: Mapping[str, str]) -> Assumption:
+    """Return the tokens of a step of a projection, with their origin; for ``origins`` see `option_origins`."""
     batch_tokens, parameters = spec.batch_tokens, spec.model.parameters
     if spec.tokens_per_worker is not None:
-        return batch_assumption(batch_tokens, spec.workers, GIVEN)
+        rounded = origins.get("batch", GIVEN)
+        return batch_assumption(batch_tokens, spec.workers, GIVEN if rounded == nearest_text(batch_tokens) else rounded)
     by_fits = batch_tokens == default_batch(parameters, spec.workers, spec.model.sequence)
     origin = FITS if by_fits else "a sequence for each replica"
     return batch_assumption(batch_tokens, spec.workers, origin, batch_source(parameters))

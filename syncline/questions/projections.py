@@ -130,10 +130,7 @@ class Solve(
         "Require that each worker's state fits into its memory; the default when solving for workers.",
         flag="--fits/--no-fits", panel=TARGETS,
     )  # fmt: skip
-    batch_tokens: str | float | None = option(
-        "Number of tokens in a step of all workers, as in 2M; by default 32,768 per worker, or with best the optimum "
-        "of the published fits.", metavar="B",
-    )  # fmt: skip
+    batch_tokens: str | float | None = shared.batch_tokens()
     level: str | int | None = option(
         "Level of the network to solve for, if it has several; by default the outermost.", metavar="NAME", panel=WHERE
     )

@@ -47,9 +47,17 @@ model = partial(
 )  # fmt: skip
 methods = partial(option, flag="--method", metavar="NAME,...", completion="methods", repeatable=True)
 batch_tokens = partial(
+<<<<<<< HEAD
     option, metavar="B",
     help="Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
 )  # fmt: skip
+=======
+    option,
+    help="Number of tokens in a step of all workers, as in 2M, rounded to whole sequences; by default between the best "
+    "batches of published fits.",
+    metavar="B",
+)
+>>>>>>> 6c0a092c (Finite spares have no formula; trainings that stop for good wait until the end; batches are whole sequences)
 sequence = partial(option, help="Number of tokens in a training sequence; by default the model's.", metavar="T")
 algorithm = partial(
     option, help="Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.",
@@ -157,8 +165,8 @@ class Projection(Question):
     )  # fmt: skip
     algorithm: str | None = algorithm()
     precision: str | None = option(
-        "Number format of gradients: fp32, bf16 or fp16; by default the format of the hardware's peak.",
-        metavar="FORMAT", completion=("fp32", "bf16", "fp16"),
+        "Number format of matrix products, and so of gradients, as in bf16, fp8 or fp32; by default the format of the "
+        "hardware's peak.", metavar="FORMAT", completion=("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
     )  # fmt: skip
     layout: Any = option(
         "Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.",

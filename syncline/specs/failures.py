@@ -20,6 +20,7 @@ from syncline.costmodel.failures import (
     group_mtbf_s,
     intervals_within,
     repair_text,
+    spares_always_suffice,
 )
 from syncline.errors import SpecError, named
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
@@ -294,7 +295,7 @@ class FailuresSpec(Spec):
         """
         if self.recovery == "restart":
             return self.mtbf_s(workers)
-        if not has_closed_form(self):
+        if not has_closed_form(self, workers):
             return self.all_lost_mtbf_s(workers)
         load_s = self.checkpoint.load_s(nbytes)
         return fault_tolerant_group(self, workers, load_s, step_s=0.0, copies=copies).total_loss_mtbf_s
@@ -387,15 +388,18 @@ def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> Failure
     return parse_failures(fields)
 
 
-def has_closed_form(failures: FailuresSpec) -> bool:
-    """Return whether the mean time between losses of all workers at once has a closed form.
+def has_closed_form(failures: FailuresSpec, workers: int) -> bool:
+    """Return whether the mean time between losses of all of ``workers`` workers at once has a closed form.
 
-    It has one for exponential rates, with equal repair times or with spares, and without listed outages.
+    It has one for exponential rates without listed outages, if all machines have the same repair time and no spares, or
+    if nobody waits for a repair because there are always spares.
     """
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
         return False
-    return bool(failures.spares) or len({rate.repair_s for rate in rates}) <= 1
+    if not failures.spares:
+        return len({rate.repair_s for rate in rates}) <= 1
+    return spares_always_suffice(rates, failures.spares, workers, failures.workers_per_node, failures.sites)
 
 
 def downtime_s(failures: FailuresSpec) -> float:

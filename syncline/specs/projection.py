@@ -71,10 +71,15 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the tokens of a worker in a step: those of the spec, else its share of the default batch."""
         if self.tokens_per_worker is not None:
             return self.tokens_per_worker
-        workers_per_sequence = self.layout.tensor * self.layout.context * self.layout.pipeline
-        share_tokens = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
+        batch_tokens = default_batch(self.model.parameters, self.workers, self.model.sequence)
         # The workers that compute a sequence together have at least a whole one.
-        return max(share_tokens, math.ceil(self.model.sequence / workers_per_sequence))
+        least_tokens = math.ceil(self.sequences_at_once * self.model.sequence / self.workers)
+        return max(batch_tokens // self.workers, least_tokens)
+
+    @property
+    def sequences_at_once(self) -> int:
+        """Return the number of groups of workers that compute a sequence together; of a group of one, the workers."""
+        return self.workers // (self.layout.tensor * self.layout.context * self.layout.pipeline)
 
     @property
     def width(self) -> int | None:

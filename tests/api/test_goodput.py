@@ -45,6 +45,16 @@ def test_what_costs_more_is_told_to_cost_more() -> None:
     assert of(checkpoint={"write_time": 30, "interval": "never"}) < 0.01
 
 
+def test_a_formula_holds_with_spares_only_if_they_always_suffice() -> None:
+    """Some six machines are in repair at a time, so a single spare is as good as none."""
+    for recovery in ("restart", "elastic"):
+        fields = {"repair": "6 h", "restart": "5 min", "recovery": recovery, "checkpoint": {"write_time": 30}}
+        (few,) = sl.goodput("1000 h", 1000, spares=1, **fields).rows
+        (many,) = sl.goodput("1000 h", 1000, spares=30, **fields).rows
+        assert few["expected_goodput"] is None and few["goodput"] < many["goodput"] - 0.003
+        assert many["expected_goodput"] == pytest.approx(many["goodput"], rel=0.02)
+
+
 def test_who_goes_on_without_the_others_loses_less() -> None:
     fields = {
         "repair": "1 h",
@@ -93,6 +103,10 @@ def test_a_file_and_a_trace(tmp_path, command):
 def test_no_progress_is_told(command):
     done = command("goodput", "--failures", "{outages: [{site: 1}], sites: 2}", "--workers", "4")
     assert done.code == 0 and "no progress possible since 0 s: 2 of 4 places stay empty" in " ".join(done.err.split())
+    gone = {"outages": [{"worker": 1, "start": "10 d"}]}
+    for limit, goodput in (({"duration": "30 d"}, 1 / 3), ({"steps": 10**6}, 0)):  # the others wait until the end
+        (row,) = sl.goodput(gone, 4, **limit).rows
+        assert (row["goodput"], row["down_share"]) == (pytest.approx(goodput), pytest.approx(1 - goodput))
     (row,) = sl.goodput("1 min", 4, restart="3 h", repair=0).rows
     assert "no progress possible since" in row["stuck"] and row["goodput"] < 0.01
 

@@ -19,6 +19,7 @@ from syncline.planner.assumptions import (
     GIVEN,
     Assumption,
     batch_assumption,
+    nearest_text,
     option_origins,
     period_assumption,
     sequence_assumption,
@@ -171,7 +172,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
     else:
         wanted_tokens = parse_count(question.batch_tokens, "batch_tokens")
         batch_tokens, source = whole_batch(wanted_tokens, workers, model.sequence), ""
-        origin = GIVEN if batch_tokens == wanted_tokens else f"the nearest to {wanted_tokens:,.0f} in whole sequences"
+        origin = GIVEN if batch_tokens == wanted_tokens else nearest_text(wanted_tokens)
     assumptions.append(batch_assumption(batch_tokens, workers, origin, source))
 
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))

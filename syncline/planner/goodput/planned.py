@@ -50,7 +50,7 @@ def restarted_goodput(
     """
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s, interval_s = (0.0, work_s) if interval_s is None else (checkpoints.stop_s, interval_s)
-    if not has_closed_form(failures) or checkpoints.lag_s or interval_s is None:
+    if not has_closed_form(failures, workers) or checkpoints.lag_s or interval_s is None:
         return None
     restart_s = failures.restart_time + checkpoints.reload_s
     mtbf_s = failures.mtbf_s(workers)
@@ -62,6 +62,7 @@ def restarted_goodput(
 
 def reformed_goodput(
     failures: FailuresSpec,
+    workers: int,
     group: FaultTolerantGroup,
     checkpoints: CheckpointTimes,
     interval_s: float | None,
@@ -71,12 +72,13 @@ def reformed_goodput(
 
     Args:
         failures: failure model of the machines.
+        workers: number of workers.
         group: the model copies that continue.
         checkpoints: cost and timing of checkpoints.
         interval_s: seconds of work between checkpoints; None: there are no checkpoints.
         work_s: seconds of work in the whole training, if known.
     """
-    if not has_closed_form(failures) or checkpoints.lag_s or failures.min_workers > 1:
+    if not has_closed_form(failures, workers) or checkpoints.lag_s or failures.min_workers > 1:
         return None
     mtbf_s = group.total_loss_mtbf_s
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
@@ -119,7 +121,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
             failures, training.workers, load_s=checkpoints.join_s, step_s=training.step_s, copies=training.copies,
             period=training.exchanges_every,
         )  # fmt: skip
-        goodput = reformed_goodput(failures, group, checkpoints, interval_s, work_s)
+        goodput = reformed_goodput(failures, training.workers, group, checkpoints, interval_s, work_s)
     stuck = _stuck_reason(failures, training, checkpoints, interval_s)
     if stuck is not None:
         goodput = 0.0
@@ -199,7 +201,7 @@ def _stuck_reason(
 
     An attempt of t seconds succeeds with probability ``exp(-t / mtbf)``.
     """
-    if not has_closed_form(failures):
+    if not has_closed_form(failures, training.workers):
         return None
     mtbf_s = failures.mtbf_s(training.workers)
     if failures.recovery == "restart":

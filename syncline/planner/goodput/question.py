@@ -178,17 +178,21 @@ def simulate_training(
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
-        return simulate_independent_workers(
+        costs = simulate_independent_workers(
             group, steps, question.step_s, question.period, load_s=checkpoints.join_s, outages=outages, until_s=until_s
         )
-    if recovery == "elastic":
+    elif recovery == "elastic":
         # A single remaining worker may have to do the steps of all.
         work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), checkpoints)
-        return ElasticTraining(
+        costs = ElasticTraining(
             group, steps, work_of=lambda workers: work, outages=outages, until_s=until_s, period=question.period
         ).simulate()
-    work = SavedSteps(steps, equal_step_ends(question.step_s), checkpoints)
-    return RestartedTraining(group, work, outages, until_s).simulate()
+    else:
+        work = SavedSteps(steps, equal_step_ends(question.step_s), checkpoints)
+        costs = RestartedTraining(group, work, outages, until_s).simulate()
+    if costs.stuck is not None:
+        costs.wait_until(until_s)
+    return costs
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
@@ -249,7 +253,7 @@ def _expected_goodput(
     if recovery == "alone":
         return None
     group = fault_tolerant_group(failures, workers, checkpoints.join_s, question.step_s, period=question.period)
-    return reformed_goodput(failures, group, checkpoints, interval_s, question.work_s)
+    return reformed_goodput(failures, workers, group, checkpoints, interval_s, question.work_s)
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:

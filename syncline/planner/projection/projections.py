@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -120,13 +121,16 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
 
 
 def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
-    """Return the spec with a batch of about ``batch_tokens`` tokens, rounded to whole sequences for each worker.
+    """Return the spec with a batch of about ``batch_tokens`` tokens, rounded to whole sequences.
+
+    The workers that compute a sequence together, without a layout each worker, have at least one.
 
     Raises:
         SpecError: the batch is not positive.
     """
-    whole_tokens = whole_batch(batch_tokens, spec.workers, spec.model.sequence)
-    return spec.model_copy(update={"tokens_per_worker": whole_tokens // spec.workers})
+    groups, sequence = spec.sequences_at_once, spec.model.sequence
+    whole_tokens = max(whole_batch(batch_tokens, groups, sequence), groups * sequence)
+    return spec.model_copy(update={"tokens_per_worker": math.ceil(whole_tokens / spec.workers)})
 
 
 def with_steps_for(spec: Experiment, tokens: float) -> Experiment:

@@ -74,7 +74,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
     tokens = TOKENS_PER_PARAMETER * shape.parameters if training.tokens is None else training.tokens
-    batch_tokens, batch = spec.batch_tokens, spec_batch(spec)
+    batch_tokens, batch = spec.batch_tokens, spec_batch(spec, origins={})
     if question.batch_tokens:
         batch_tokens = int(question.batch_tokens)
         batch = batch_assumption(batch_tokens, spec.workers, GIVEN)

@@ -66,12 +66,19 @@ class FailureCosts:
     @property
     def goodput(self) -> float:
         """Return the fraction of the workers' time that is in steps that count; 0 without progress."""
-        return self.share("useful_s") if math.isfinite(self.wall_s) else 0.0
+        return self.share("useful_s")
 
     def share(self, name: str) -> float:
         """Return the fraction of the workers' time that goes into a field, such as ``lost_s``."""
-        all_s = self.wall_s * self.workers
-        return float(getattr(self, name)) / all_s if all_s else 0.0
+        value_s, all_s = float(getattr(self, name)), self.wall_s * self.workers
+        if math.isinf(all_s):  # the training waits forever: only the wait has a share
+            return float(math.isinf(value_s))
+        return value_s / all_s if all_s else 0.0
+
+    def wait_until(self, end_s: float) -> None:
+        """Let all workers of a training that makes no progress wait until ``end_s``, which may be infinite."""
+        self.down_s += self.workers * (end_s - self.wall_s)
+        self.wall_s = end_s
 
 
 def no_progress(since_s: float, reason: str = "nobody comes back") -> str:

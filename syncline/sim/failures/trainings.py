@@ -101,13 +101,14 @@ class RestartedTraining:
         If the training makes no progress or the simulation ends, return the time at which this happens.
         """
         self._process_outage()
-        workers, noticed_s, down_since_s = self.group.workers, failed_s + self.group.timeout_s, failed_s
-        while True:
+        costs, workers = self._costs, self.group.workers
+        noticed_s, down_since_s = failed_s + self.group.timeout_s, failed_s
+        while not costs.stuck:
             start_s = max(noticed_s, self._places.when_filled_s(workers))
             if math.isinf(start_s):
                 reason = f"{self._places.num_empty} of {workers} places stay empty, without a spare"
-                self._costs.stuck, self._costs.wall_s = no_progress(down_since_s, reason), down_since_s
-                return down_since_s
+                costs.stuck, costs.wall_s = no_progress(down_since_s, reason), down_since_s
+                break
             if self._next_outage.at_s < min(start_s, self.until_s):
                 self._process_outage()
                 continue
@@ -124,8 +125,8 @@ class RestartedTraining:
             self._add_stretch("restart", start_s, next_failure_s)
             self._process_outage()
             noticed_s, down_since_s = next_failure_s + self.group.timeout_s, next_failure_s
-            if self._costs.stuck:
-                return next_failure_s
+        self._add_stretch("down", down_since_s, costs.wall_s)
+        return costs.wall_s
 
     def _process_outage(self) -> None:
         """Process the next outage: empty the places of its machines, and count a failure."""
@@ -252,28 +253,31 @@ class ElasticTraining:
     def _train(self, start_s: float) -> float:
         """Train until the group changes or the training ends; return the time of that in seconds."""
         work, first_step, costs, roster = self._work, self._steps_made, self._costs, self._roster
-        num_steps_left = (self.steps - costs.steps) / self._step_weight(roster.num_present)
+        present = roster.num_present
+        num_steps_left = (self.steps - costs.steps) / self._step_weight(present)
         last_step = first_step + math.ceil(num_steps_left - 1e-9)  # a rounding error must not add a step
         end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
-        while True:
-            change_s = min(roster.next_s(), self.until_s)
-            if change_s >= end_s:
-                self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.num_present)
-                return end_s
-            done, present = work.done_by(first_step, change_s - start_s), roster.num_present
-            if change_s == self.until_s:
-                self._add_costs(start_s, change_s, first_step, done, present)
-                return change_s
+        joined_s: dict[int, float] = {}  # times of return of workers that wait for the end of the step
+        left: list[int] = []
+        while not left:
+            now_s = min(roster.next_s(), self.until_s, end_s)
+            if now_s in (end_s, self.until_s):
+                break
             change = roster.take_next_change(costs)
-            if change.left:
-                self._add_costs(start_s, change_s, first_step, done, present)
-                return self._lose_workers(change_s, change.left)
-            if change.joined:  # the others pause after the present step
-                step_end_s = start_s + work.end_s(done + 1) - work.next_start_s(first_step)
-                costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
-                self._add_costs(start_s, step_end_s, first_step, done=done + 1, present=present)
-                self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
-                return self._form_group(step_end_s, ready_s=step_end_s + self.group.reform_s)
+            left = change.left
+            if change.joined and not joined_s:  # the others pause after the present step
+                last_step = work.done_by(first_step, now_s - start_s) + 1
+                end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
+            joined_s |= dict.fromkeys(change.joined, now_s)
+        done = last_step if now_s == end_s else work.done_by(first_step, now_s - start_s)
+        self._add_costs(start_s, now_s, first_step, done, present)
+        costs.down_s += sum(now_s - since_s for since_s in joined_s.values())
+        self._first_steps |= dict.fromkeys(joined_s, self._steps_made)
+        if left:
+            return self._lose_workers(now_s, left)
+        if joined_s and now_s < self.until_s:
+            return self._form_group(now_s, ready_s=now_s + self.group.reform_s)
+        return now_s
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
         """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""

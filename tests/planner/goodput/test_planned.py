@@ -87,6 +87,8 @@ def test_where_no_formula_holds_it_is_played() -> None:
     assert (
         gone.goodput == 0 and gone.stuck == "no progress possible since 1 h: 1 of 64 places stay empty, without a spare"
     )
+    waits = left(SYNCHRONOUS, rates="500 h", repair_time="10 h", spares=1)
+    assert waits.goodput < left(SYNCHRONOUS, rates="500 h", spares=1).goodput - 0.1
     on = left(REPLICAS, rates=[], outages=[{"worker": 3, "start": "0 s"}])
     assert on.stuck is None and on.goodput == pytest.approx(7 / 8, rel=0.01)
 

@@ -101,6 +101,16 @@ def list_of(rate: FailureRate, until_s: float) -> list[Outage]:
     raise AssertionError
 
 
+def test_who_waits_for_the_end_of_a_step_counts_once_also_if_it_or_another_fails_meanwhile() -> None:
+    """Machine 0 is back at 15.6 s and waits until 16.5 s; before that it, another, or nobody fails, or time is up."""
+    group, back = FailingGroup(4), Outage(10.5, 0, 1, 15.6)
+    for after in ([], [Outage(15.7, 0, 1, 30.0)], [Outage(15.7, 1, 2, 30.0)]):
+        told = reform(group, 30, CheckpointTimes(), [back, *after])  # adds up
+        assert told.lost_s == pytest.approx(4 * 0.5 + (3 * 0.2 if after else 0))
+    stopped = reform(group, 30, CheckpointTimes(), [back], until_s=15.7)
+    assert stopped.wall_s == 15.7 and stopped.steps == 10 + 5 * 3 / 4
+
+
 def test_nobody_waits_for_ever_for_who_never_comes_back() -> None:
     def outages() -> Iterator[Outage]:
         return all_outages([FailureRate(50.0, repair_s=1.0)], [Outage(5.0, 0, 2)], 2, 1, 1, 0)

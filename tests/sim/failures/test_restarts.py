@@ -127,6 +127,15 @@ def test_a_training_that_cannot_go_on_ends_and_says_since_when() -> None:
     assert "1,000 failures in a row" in faster.stuck and math.isfinite(faster.wall_s) and adds_up(faster)
 
 
+def test_machines_that_are_never_all_there_end_a_simulation_soon() -> None:
+    """The mean time between failures is 40 ms, and a repair takes an hour: a day has two million failures."""
+    outages = all_outages([FailureRate(3600.0, repair_s=3600.0)], [], 100_000, 1, 1, 0)
+    work = SavedSteps(10**9, equal_step_ends(1.0), CheckpointTimes(5))
+    told = RestartedTraining(FailingGroup(100_000), work, outages, until_s=86400.0).simulate()
+    assert told.interruptions == 1000 and told.wall_s < 60 and adds_up(told)
+    assert told.stuck is not None and "1,000 failures in a row" in told.stuck
+
+
 def test_what_is_looked_at_for_a_while_counts_what_was_done_by_then() -> None:
     told = RestartedTraining(
         FailingGroup(2), SavedSteps(1000, equal_step_ends(1.0), CheckpointTimes(10, 1.0)), [], until_s=35.0
