@@ -8,7 +8,7 @@ from syncline.files import parse_yaml
 
 
 def test_numbers_with_an_exponent_are_numbers() -> None:
-    assert parse_yaml("[1e-3, 2E5, -1.e+2, 1.5e3, 1e, 3]") == [1e-3, 2e5, -100.0, 1500.0, "1e", 3]
+    assert parse_yaml("[1e-3, 2E5, -1.e+2, 1.5e3, .5e3, 1e, 3]") == [1e-3, 2e5, -100.0, 1500.0, 500.0, "1e", 3]
 
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x: {a: 1, a: 2}", "[{a: 1, a: 1}]"])

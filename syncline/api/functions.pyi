@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
 from syncline.api.result import Result
 from syncline.api.trainings import SweepResult
 from syncline.runs.report.page import ReportPage

@@ -28,8 +28,8 @@ class FactorMean(Reducer):
     all gradients of the first ``warmup_steps`` steps are averaged uncompressed. At full rank this is data parallelism.
 
     The arguments are the fields of `syncline.methods.ddp.PowerSGDSpec`. With ``warm_start`` Q continues from the last
-    step, otherwise it is random in each step, equal on all workers. Without ``error_feedback`` e stays zero. With
-    ``compress_all_matrices`` factors may be larger than a matrix.
+    step, otherwise it is random in each step, by the parameter's index and equal on all workers. Without
+    ``error_feedback`` e stays zero. With ``compress_all_matrices`` factors may be larger than a matrix.
 
     Source: Vogels et al., "PowerSGD" (2019), Algorithms 1 and 2.
     """
@@ -81,7 +81,10 @@ class FactorMean(Reducer):
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
         right = [row.state[FACTOR] for row in compressed_rows]
         if not self.warm_start:
-            right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
+            right = [
+                random_columns(q, *q.shape[1:], "powersgd", row.param_index, t)
+                for row, q in zip(compressed_rows, right, strict=True)
+            ]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
             product = compute_once_if_shared(lambda p, q: p @ q.mT, p, q).view(g.shape)

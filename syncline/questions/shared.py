@@ -47,17 +47,10 @@ model = partial(
 )  # fmt: skip
 methods = partial(option, flag="--method", metavar="NAME,...", completion="methods", repeatable=True)
 batch_tokens = partial(
-<<<<<<< HEAD
     option, metavar="B",
-    help="Number of tokens in a step of all workers, as in 2M; by default between the best batches of published fits.",
-)  # fmt: skip
-=======
-    option,
     help="Number of tokens in a step of all workers, as in 2M, rounded to whole sequences; by default between the best "
     "batches of published fits.",
-    metavar="B",
-)
->>>>>>> 6c0a092c (Finite spares have no formula; trainings that stop for good wait until the end; batches are whole sequences)
+)  # fmt: skip
 sequence = partial(option, help="Number of tokens in a training sequence; by default the model's.", metavar="T")
 algorithm = partial(
     option, help="Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.",

@@ -96,6 +96,11 @@ COUNTED: Literal["counted"] = "counted"
 """The ``optimizer_time`` that counts an update's kernels, or its matrix products and decompositions."""
 
 
+def _is_word(value: Any) -> bool:
+    """Return whether a value is text that cannot be a time, because it has no digit."""
+    return isinstance(value, str) and not any(map(str.isdecimal, value))
+
+
 def _parse_optimizer_time(value: Any, path: str) -> Any:
     """Return ``counted``, seconds, or seconds by method name from the text, number or mapping that a user wrote."""
     if value == COUNTED:
@@ -103,7 +108,7 @@ def _parse_optimizer_time(value: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         prefix = f"{path}." if path else ""
         return {str(name): parse_seconds(seconds, f"{prefix}{name}") for name, seconds in value.items()}
-    if isinstance(value, str) and not value[:1].isdecimal():  # a time begins with a digit
+    if _is_word(value):
         raise SpecError(path, value, "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted")
     return parse_seconds(value, path)
 
@@ -180,8 +185,7 @@ class ComputeSpec(Spec):
         """Return the fields of a spec that is written as a time or as the word ``measure``; other values unchanged."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return value
-        is_time = not isinstance(value, str) or value[:1].isdecimal()
-        if value != "measure" and not is_time:
+        if value != "measure" and _is_word(value):
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
         return fields_from_shorthand(value)
 

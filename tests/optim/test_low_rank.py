@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
+from syncline.comm.wire import DENSE
 from syncline.costmodel import TensorShape, calls_at
 from syncline.errors import SpecError
 from syncline.methods import DDP, CurvaDion, Dion, method_of
 from syncline.optim import DionRule, Every, EveryStep, FactorMean, Method, sgdm
+from syncline.optim.base import ParamRow
 from syncline.optim.dion import dion_rank, random_columns
 from tests.optim.given import Given, assert_same, dion, gaussian, gradients, run
 
@@ -189,6 +191,18 @@ def test_powersgd_at_full_rank_is_data_parallelism(warm_start: bool, error_feedb
     full = run(partial(Method, lr=LR, rule=sgdm(0.9), sync=EveryStep(), reducer=reducer), given)
     assert_same(full, run(partial(DDP, lr=LR, rule=sgdm(0.9)), given))
     assert {r.label for r in full.records} == {"gradient", "P", "R"}
+
+
+def test_a_cold_factor_is_drawn_by_the_parameter_and_not_by_who_else_has_a_gradient() -> None:
+    reducer, comm = FactorMean(1, warm_start=False), SimulatedCommunicator(M)
+    rows = []
+    for index in range(2):
+        g = torch.randn(M, 6, 5, generator=torch.Generator().manual_seed(index))
+        rows.append(ParamRow(g, g, reducer.init(g, index), {}, sgdm(), index))
+    alone = reducer.reduce(rows[1:], comm, DENSE, 3)
+    rows[1].state["error"].zero_()
+    _, beside = reducer.reduce(rows, comm, DENSE, 3)
+    assert torch.equal(alone[0], beside)
 
 
 def test_powersgd_warms_up_as_data_parallelism() -> None:

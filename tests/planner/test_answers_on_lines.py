@@ -72,6 +72,12 @@ def test_all_lines_between_places_are_solved_for_together() -> None:
             assert float(after.bandwidth_bytes_per_s) == pytest.approx(factor * float(before.bandwidth_bytes_per_s))
             assert float(after.latency_s) == pytest.approx(float(before.latency_s))
     assert place_of(on, "us-eu").link.name == "us-eu"
+    # A latency in place of none is added to all lines between places, because no factor changes a latency of 0.
+    free = network(LAB | {"lines": [line | {"rtt_ms": 0 if line["to"] == "asia" else 100} for line in LINES]})
+    slower = place_of(free).with_link(network("7ms,76Mbit/s"))
+    latencies = {line.name: line.latency_s for line in np.ravel(slower.lines) if line is not None}
+    assert latencies["us-asia"] == latencies["eu-asia"] == 7e-3 and latencies["us-eu"] == pytest.approx(57e-3)
+    assert latencies["us-us"] == 350e-6
 
 
 def test_hivemind_averages_a_gradient_as_a_whole() -> None:

@@ -43,6 +43,8 @@ def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
     assert project().compute.optimizer_time is None
     assert project(compute={"optimizer_time": "2 ms"}).compute.optimizer_time == 2e-3
     assert project(compute={"optimizer_time": of_each}).compute.optimizer_time == {"ddp-adam": 1e-3, "mt-dao": 2e-3}
+    assert project(compute={"optimizer_time": ".5 ms"}).compute.optimizer_time == 0.5e-3
+    assert project(compute=".5 ms").compute.seconds == 0.5e-3
     assert project(compute={"optimizer_time": "counted"}).compute.optimizer_time == "counted"
     for given in ("2 ms", of_each, "counted"):
         spec = project(compute={"optimizer_time": given})

@@ -175,7 +175,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
             products = _product_passes(tensor, tokens, share, software)
             module = _module_of_matrix(name, has_experts, is_shared=group == "shared")
             passes.add(products, is_recomputed=module in software.recomputed)
-        elif name.endswith("_bias"):  # the gradient is a sum over tokens; frozen biases are counted, too
+        elif name.endswith("_bias") and software.adapters is None:  # its gradient is a sum over tokens
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
         passes.add(_expert_passes(model, tokens, share, software))

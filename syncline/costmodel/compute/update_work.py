@@ -109,14 +109,19 @@ class UpdateWork:
         )
         return replace(work, iterations=bf16_products)
 
-    def flops(self, renewal_period: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
+    def flops(
+        self,
+        renewal_period: float | None,
+        decomposition_rate: float = DECOMPOSITION_RATE,
+        *,
+        with_messages: bool = True,
+    ) -> float:
         """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
-
-        Messages are not counted.
 
         Args:
             renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
             decomposition_rate: FLOP/s of decompositions over those of products.
+            with_messages: whether to include packing and unpacking of messages.
         """
         require(decomposition_rate > 0, "decomposition_rate", decomposition_rate, "a number above 0")
 
@@ -128,7 +133,8 @@ class UpdateWork:
             )
 
         renewal_flops = 0.0 if renewal_period is None else counted_flops(self.renewal) / renewal_period
-        return counted_flops(self.step + self.iterations) + renewal_flops
+        messages = self.messages if with_messages else ()
+        return counted_flops(self.step + self.iterations + messages) + renewal_flops
 
     def seconds(self, hardware: Hardware, renewal_period: float | None, updating: Updating = EAGER) -> float:
         """Return the seconds of the update per step, by its kernels if their rates are known, else by FLOPs.
@@ -139,7 +145,8 @@ class UpdateWork:
             updating: implementation of the update, and whether to include its messages.
         """
         if hardware.kernels is None or hardware.kernels.updates is None:
-            return self.flops(renewal_period) / (hardware.peak_flops * hardware.mfu)
+            flops = self.flops(renewal_period, with_messages=updating.with_messages)
+            return flops / (hardware.peak_flops * hardware.mfu)
         work = self.implemented(updating.kernels)
         every_step = work.step + work.iterations + (work.messages if updating.with_messages else ())
         usual_s = eager_update_s(every_step, hardware)

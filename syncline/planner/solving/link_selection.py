@@ -107,17 +107,23 @@ def _line_place(network: Matrix, line: Link) -> LinkPlace:
 
 
 def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
-    """Return the narrowest of several lines as a replaceable link; another link in its place scales all lines."""
+    """Return the narrowest of several lines as a replaceable link; another link in its place scales all lines.
+
+    If the narrowest line has no latency, the latency of the other link is added to all lines.
+    """
 
     def with_link(link: Link) -> Network:
         narrowest = group.link
         bandwidth_factor = float(link.bandwidth_bytes_per_s) / float(narrowest.bandwidth_bytes_per_s)
-        latency_factor = 1.0  # no factor changes a latency of 0
+        latency_factor, added_s = 1.0, float(link.latency_s)  # no factor changes a latency of 0
         if narrowest.latency_s:
-            latency_factor = float(link.latency_s) / float(narrowest.latency_s)
+            latency_factor, added_s = float(link.latency_s) / float(narrowest.latency_s), 0.0
 
         def scaled(line: Link) -> Link:
-            return scaled_link(line, bandwidth_factor, latency_factor) if line in group.links else line
+            if line not in group.links:
+                return line
+            changed_line = scaled_link(line, bandwidth_factor, latency_factor)
+            return replace(changed_line, latency_s=changed_line.latency_s + added_s)
 
         return replace(network, lines=with_links(network.lines, scaled))
 

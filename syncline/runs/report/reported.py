@@ -115,13 +115,17 @@ def _claims_about_methods(result: Any) -> list[dict[str, Any]]:
 
 
 def titled(results: Sequence[Reported]) -> list[Reported]:
-    """Return the results with distinct titles; equal titles get the name of the folder, or a number."""
+    """Return the results with distinct titles; equal titles get the folder's name, or its path, or a number."""
     titles = [result.title for result in results]
     titled_results = []
     for number, result in enumerate(results, start=1):
         title = result.title
         if titles.count(title) > 1:
-            distinction = str(number) if result.folder is None else result.folder.name
+            distinction = str(number)
+            folders = [other.folder for other in results if other.title == title and other.folder is not None]
+            if result.folder is not None and folders.count(result.folder) == 1:
+                has_own_name = [folder.name for folder in folders].count(result.folder.name) == 1
+                distinction = result.folder.name if has_own_name else str(result.folder)
             title = f"{title} ({distinction})"
         titled_results.append(replace(result, title=title))
     return titled_results

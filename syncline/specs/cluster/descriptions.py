@@ -26,7 +26,6 @@ from syncline.specs.cluster.links import (
     NetworkDescription,
     Part,
     link_fields,
-    parse_link,
     parse_network_link,
 )
 from syncline.specs.cluster.matrix import MatrixDescription
@@ -237,7 +236,7 @@ def from_networkx(
         hosts = [node for node, is_host in graph.nodes(data="host") if is_host]
     edges = []
     for source, target, attributes in graph.edges(data=True):
-        link = parse_link(attributes, f"network.edges.{source}-{target}")
+        link = parse_network_link(attributes, f"network.edges.{source}-{target}")
         edges.append(Edge(str(source), str(target), link, graph.is_directed()))
     name = name or str(getattr(graph, "name", ""))
     return Graph(tuple(map(str, hosts)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)

@@ -24,6 +24,15 @@ from syncline.planner.projection.plan import ProjectionPlan
 from syncline.specs import ComputeSpec, load_spec
 from syncline.training import parameter_groups
 
+
+def test_products_of_messages_count_without_known_kernels() -> None:
+    """DeMo's transforms of 64 x 64 blocks: three of two products, 2 x 64 FLOPs for each element."""
+    core, tensors = HARDWARE["cpu-core"], [TensorShape("w", (128, 64), is_matrix=True)]
+    added_s = method_of("demo").added_update_s(tensors, core)
+    assert added_s == 3 * 2 * 2 * 64 * 128 * 64 / (core.peak_flops * core.mfu)
+    assert method_of("demo").added_update_s(tensors, core, updating=Updating(with_messages=False)) == 0
+
+
 MODEL = replace(MODELS["gpt-160m"], layers=2)
 H100 = HARDWARE["h100"]
 

@@ -119,6 +119,9 @@ def test_a_networkx_graph_has_its_fields_in_text_or_numbers() -> None:
     ways = made.among(2).paths(np.array([0, 1]), np.array([1, 0]))
     np.testing.assert_allclose(ways.latency_s, 50e-6)
     np.testing.assert_allclose(ways.overhead_s, [1e-6, 0])
+    graph.edges["a", "s"]["tcp"] = {"window": "32 KiB"}  # it limits the rate; slow start is of networks of one link
+    (link,) = (edge.link for edge in from_networkx(graph).edges if "a" in (edge.source, edge.target))
+    assert link.tcp is None and link.bandwidth_bytes_per_s == 2**15 / 50e-6
     with pytest.raises(SpecError, match=r"network\.edges\.a-s\.bandwidth"):
         graph.edges["a", "s"]["bandwidth"] = "fast"
         from_networkx(graph)

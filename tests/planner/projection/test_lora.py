@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_layer_multiplies_frozen_weights_twice_and_adapters_three_times(parts:
     own = 6 * tokens * RANK * sum(adapters[part] for part in parts)
     assert trains == 6 * tokens * weights
     assert frozen == 4 * tokens * weights + own
+
+
+def test_frozen_biases_have_no_gradients() -> None:
+    """Biases of attention and MLP sum gradients over tokens only if they train; adapters add products and sums."""
+    model = MODELS["gpt2"]
+    without = replace(model, biases=())
+    for software in (Software(), Software(adapters=Adapters(RANK))):
+        kernels = [len(layer_operations(shape, Share(2.0), software).backward) for shape in (model, without)]
+        assert (kernels[0] > kernels[1]) == (software.adapters is None)
 
 
 def test_by_a_utilisation_the_flops_of_frozen_weights_are_two_thirds() -> None:

@@ -43,6 +43,21 @@ def threshold(terms, ratio):
     return [(WHEN[when], rate) for when, rate in zip(found.when, found.bytes_per_s, strict=True)]
 
 
+def test_a_batch_gives_each_group_that_computes_a_sequence_at_least_one_and_says_so() -> None:
+    asked = {"model": "gpt-160m", "networks": "10gbe", "methods": "ddp-adam", "thresholds": False}
+    for more, worker_tokens in (
+        ({"workers": 64}, 1024),
+        ({"workers": 64, "layout": "pipeline=4"}, 256),
+        ({"workers": 6, "layout": "data=2,pipeline=3"}, 342),
+    ):
+        told = sl.project(**asked, **more, batch_tokens=1000)
+        assert told.rows[0]["tokens_per_worker"] == worker_tokens
+        (batch,) = (line for line in told.json()["assumptions"] if line["name"] == "batch")
+        assert batch["origin"] == "the nearest to 1,000 in whole sequences"
+    told = sl.project(**asked, workers=4, batch_tokens=2**17)
+    assert [line["origin"] for line in told.json()["assumptions"] if line["name"] == "batch"] == ["given"]
+
+
 fixed_s, nbytes = st.floats(0.01, 10), st.floats(1e4, 1e9)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 
 import syncline as sl
 from syncline.runs.report.charts import OWN_NETWORK, final_curves, lines_chart, placement_chart, spans_chart
-from syncline.runs.report.reported import Reported, provenance_of
+from syncline.runs.report.reported import Reported, provenance_of, titled
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.words import summary_of_result, warnings_of
 from tests.runs.report.kept import HARMFUL, compared
@@ -25,6 +27,14 @@ ROW = {
 
 def told(rows, command="compare", **more) -> Reported:
     return Reported("it", command, {"rows": rows, **more}, ())
+
+
+def test_equal_titles_get_the_name_of_the_folder_or_its_path_or_a_number() -> None:
+    folders = [Path("runs/x"), Path("runs/y"), Path("a/last"), Path("b/last"), None]
+    results = [replace(told([]), folder=folder) for folder in folders]
+    titles = [result.title for result in titled(results)]
+    assert titles == ["it (x)", "it (y)", "it (a/last)", "it (b/last)", "it (5)"]
+    assert [result.title for result in titled([results[0]] * 2)] == ["it (1)", "it (2)"]
 
 
 def test_a_step_is_its_parts_and_what_is_hidden_stands_beside():
