@@ -292,12 +292,12 @@ def _nccl_tests_row(
     size = number_of(cells[columns["size"]], "size", *place)
     time_text, algorithm_text, bus_text = cells[columns["time"] : columns["time"] + 3]
     time_us = number_of(time_text, "time", *place)
-    algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
-    bus_bandwidth = number_of(bus_text, "busbw", *place)
-    # Among P > 2 workers only an all-reduce has the ratio 2 (P - 1) / P. Source: nccl-tests, doc/PERFORMANCE.md.
-    ratio, ratio_of_all_reduce = bus_bandwidth / algorithm_bandwidth, 2 * (workers - 1) / workers
-    if kind is None and workers > 2 and abs(ratio / ratio_of_all_reduce - 1) < SAME_RATIO:
-        kind = "all_reduce"
+    if kind is None and workers > 2:
+        # Among P > 2 workers only an all-reduce has the ratio 2 (P - 1) / P. Source: nccl-tests, doc/PERFORMANCE.md.
+        algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
+        ratio = number_of(bus_text, "busbw", *place) / algorithm_bandwidth
+        if abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME_RATIO:
+            kind = "all_reduce"
     if not kind:
         raise log_error(
             *place,

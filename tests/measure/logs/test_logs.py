@@ -36,6 +36,18 @@ def test_nccl_tests() -> None:
     assert {(row.setting["workers"], row.setting["nodes"]) for row in read_log(EXAMPLES / "two_nodes.log")} == {(16, 2)}
 
 
+def test_bandwidths_of_small_sizes_that_nccl_tests_rounds_to_0_are_no_errors(tmp_path: Path) -> None:
+    log, row = (
+        tmp_path / "all_reduce_perf.log",
+        "       32768          8192     float     sum      -1    35.10    0.93    1.63",
+    )
+    text = (EXAMPLES / log.name).read_text()
+    assert row in text
+    log.write_text(text.replace(row, "           8             2     float     sum      -1    34.81    0.00    0.00"))
+    small = read_log(log)[0]
+    assert (small.value, small.setting["nbytes"]) == (pytest.approx(34.81e-6), 8.0)
+
+
 def test_sizes_of_gathers_are_those_of_the_result(tmp_path: Path) -> None:
     log = tmp_path / "all_gather_perf.log"
     log.write_text((EXAMPLES / "all_reduce_perf.log").read_text().replace("all_reduce_perf", "all_gather_perf"))
