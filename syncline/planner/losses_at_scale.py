@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from syncline.columns import large_text
 from syncline.costmodel.scaling.predict import (
     PredictedLoss,
     TrainingAtScale,
@@ -131,7 +132,7 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
         for name in ("tokens", "parameters"):
             low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
             if low is not None or high is not None:
-                low_text, high_text = ("?" if bound is None else f"{bound:.3g}" for bound in (low, high))
+                low_text, high_text = ("?" if bound is None else large_text(bound) for bound in (low, high))
                 lines[f"{name.capitalize()}, nine of ten: {low_text} to {high_text}."] = None
         lines[f"{row['fit']}: {row['basis']}. Of {row['data']}. {row['source']}."] = None
     columns = "method parameters tokens replicas period loss between fit"

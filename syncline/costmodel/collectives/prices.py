@@ -239,7 +239,8 @@ def _nccl_choices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> 
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
         choice_by_estimate = np.array([algorithm != "ring" for algorithm, _ in estimates], dtype=np.int64)
         choices.append(choice_by_estimate[fastest])
-    return np.stack(np.broadcast_arrays(*choices))
+    stacked_choices = np.stack(np.broadcast_arrays(*choices))
+    return stacked_choices if np.ndim(workers) else stacked_choices[0]  # a number of workers is a single setting
 
 
 def _node_prices(

@@ -330,3 +330,17 @@ def test_published_steps_without_tuning() -> None:
     # By kernels; a utilisation of 44% was 4% off in the first row and 45% in the last.
     errors = [abs(weak_scaling_error(row)) for row in WEAK_SCALING]
     assert max(errors) < 0.12 and np.median(errors) < 0.03
+
+
+def test_groups_between_nodes_have_bounds_by_nccls_own_choice() -> None:
+    """A single setting of a group has prices without an axis of settings, as with other choices."""
+    asked = {
+        "model": "gpt3-1.3b",
+        "hardware": "h100",
+        "workers": 16,
+        "networks": "dgx-h100",
+        "layout": "tensor=4,data=2",
+    }
+    (by_nccl,), (fastest,) = (sl.project(**asked, methods="ddp-adam", algorithm=name).rows for name in ("nccl", "auto"))
+    assert by_nccl["step_time_low_s"] < by_nccl["step_time_s"] < by_nccl["step_time_high_s"]
+    assert by_nccl["step_time_s"] == pytest.approx(fastest["step_time_s"], rel=0.01)
