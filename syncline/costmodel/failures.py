@@ -256,7 +256,7 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     relative_stop = stop_s / mtbf_s
 
     def log_difference(relative_interval: float) -> float:
-        """Return the equation's left side over its right side, as a logarithm, which is exact where both are near 1."""
+        """Return the logarithm of the equation's left side over its right side; both sides can be close to 1."""
         return math.log1p(-relative_interval) + relative_interval + relative_stop
 
     return mtbf_s * _root_of_falling(log_difference, low=0.0, high=1.0)
@@ -292,7 +292,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         return best_s, best_s
 
     def wall_s(interval_s: float) -> float:
-        """Return the expected seconds in which a second of work is done."""
+        """Return the expected seconds per second of work."""
         return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
     limit_s = (1 + excess) * wall_s(best_s)

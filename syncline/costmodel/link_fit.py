@@ -196,7 +196,7 @@ def _gloo_calls_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
 
 
 WIRE_ONLY = (SEND, "broadcast")
-"""Calls whose only cost per byte is the wire."""
+"""Calls in which the software has no cost per byte."""
 
 NEGLIGIBLE = 1e-3
 """Fraction of every measurement's time below which a fitted cost is set to 0."""

@@ -285,6 +285,6 @@ class BatchTimes:
 
     @property
     def decreasing_pairs(self) -> list[tuple[float, float]]:
-        """Return the pairs of neighbouring sizes of which the larger takes less time, surely a measurement error."""
+        """Return neighbouring sizes, (smaller, larger), if the larger takes less time: surely a measurement error."""
         pairs = itertools.pairwise(self.sizes)
         return [(small, large) for small, large in pairs if self.times_s[large] < self.times_s[small]]

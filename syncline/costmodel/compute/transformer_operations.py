@@ -446,9 +446,9 @@ class Work(NamedTuple):
 def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Hardware) -> dict[str, float]:
     """Return the computing seconds of a worker's training step by part; the parts sum to the step.
 
-    The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (sharded weights,
-    sums of gradients), ``update``, ``offloading``, in which the device waits for activations on their way to and from
-    the host's memory, and ``launches``, in which it waits for the host's processor to launch layers and ends.
+    The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (of sharded
+    weights, and sums of gradients), ``update``, ``offloading`` (the device waits for activations to move to or from the
+    host's memory) and ``launches`` (the device waits until the host has launched kernels of layers or ends).
     """
     times = micro_batch(model, work.share, software, hardware)
     layer_counts = model.layers - model.dense_layers, model.dense_layers

@@ -240,7 +240,7 @@ class Layout:
 def possible_layouts(
     model: ModelShape, workers: int, *, max_tensor: int = 8, max_pipeline: int = 64
 ) -> Iterator[Layout]:
-    """Yield the layouts of a model by tensor, data, pipeline and expert parallelism whose replicas divide P workers.
+    """Yield all layouts of a model by tensor, data, pipeline and expert parallelism with which P workers form replicas.
 
     With expert parallelism each expert's matrices are whole on a worker, as most users of Megatron-LM have it; without,
     the tensor-parallel workers split them like all matrices.
@@ -290,7 +290,7 @@ def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     positions than ranks, the positions with the slowest lines remain unused and come last.
 
     Args:
-        network: a matrix, or any other network, whose positions stay in order.
+        network: a matrix; the positions of any other network stay in order.
         ranks: number of ranks.
         nbytes: n, bytes of a message.
     """

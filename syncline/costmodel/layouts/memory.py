@@ -359,9 +359,9 @@ def layer_bytes(
         sequences: b, sequences whose activations are kept at once: those of one micro-batch.
         policy: ``stored``, ``selective`` or ``recomputed``.
         storage: the way in which the software stores activations.
-        modules: modules of each layer that run again, so that what they store is rebuilt for one layer at a time: the
-            results of norms, the queries, keys and values of latent attention, all of an MLP, the results of experts'
-            activations. Fused attention stores nothing of its own.
+        modules: modules that run again in the backward pass of each layer, and therefore do not store the results of
+            norms, the queries, keys and values of latent attention, anything of an MLP, or the results of experts'
+            activations. Fused attention stores nothing of its own in any case.
 
     Sources: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
     equations 1, 4 and 5 and Table 2, generalised to any w and f; T. Dao et al., "FlashAttention" (2022), section 3.1;

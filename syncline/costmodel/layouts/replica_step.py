@@ -165,7 +165,7 @@ def distinct_share(units: int, copies: int) -> float:
 
     Args:
         units: m, number of nodes or workers that share the experts.
-        copies: E', experts of a token, each of which gets a copy without this saving.
+        copies: E', experts of a token; without this saving each gets a copy.
 
     >>> distinct_share(1, 8), round(8 * distinct_share(4, 8), 2)
     (0.125, 3.6)
@@ -197,7 +197,7 @@ def replica_times(
     A stage has its share of the computing by FLOPs, and waits for its collectives. Software can overlap two kinds of
     collectives with computing. It can cut tensor parallelism's collectives, and the products beside them, into t
     pieces: a collective of x seconds then costs ``max(x / t, x - y)``, where y is the computing of a micro-batch per
-    collective. It can compute another micro-batch while experts exchange tokens, which then costs ``max(0, x - y)``.
+    collective. It can compute another micro-batch beside experts' messages; these then cost ``max(0, x - y)``.
 
     Args:
         compute_s: computing seconds of a worker in a step if the work is split evenly, with recomputation.

@@ -25,7 +25,7 @@ from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.laws import MeasuredLoss, PowerLaw, Setting, measured_losses, power_law_of
 
 END_SIZES = 2
-"""Number of the largest measured sizes whose mean is the end of a curve."""
+"""Number of the largest measured sizes that the end of a curve averages."""
 
 LEAST_SIZES = 3
 """Smallest number of sizes to which `ratio_growth` fits a law."""
@@ -165,7 +165,7 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
 
 
 def varied_sizes(losses: Sequence[MeasuredLoss]) -> list[str]:
-    """Return the sizes of a training that differ among losses, so that a law of the losses can have their exponents."""
+    """Return the names of the sizes that differ among the trainings of losses; a law can have exponents of these."""
     sizes = ("parameters", "replicas", "period")
     return [name for name in sizes if len({row.setting[name] for row in losses}) > 1]
 

@@ -177,7 +177,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     # The prediction by the law, its corrections outside the law's data, and the logarithms of all error factors.
     loss, bases = used_fit.law.value(variables), [used_fit.within.basis]
     error_logs: list[Bounds] = [log_bounds(used_fit.within, 1.0)]
-    if used_fit.tokens_per_parameter is not None:
+    if used_fit.tokens_per_parameter is not None:  # the laws of tokens convert the loss to other numbers of tokens
         reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
         shifts = token_shifts(variables["parameters"], variables["tokens"], reference_tokens)
         loss *= float(np.exp(shifts.mean()))
@@ -196,6 +196,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, basis))
         bases.append(f"{name}: {basis or 'unknown'}")
 
+    # The loss over data parallelism's is at least that at the largest measured models.
     gain_limit = None
     end = None if training.method == "ddp-adam" else measured_end(used_fit.family, training.method)
     if end is not None:
