@@ -288,7 +288,7 @@ def _link_starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
         for call in calls:
             if call.kind == kind:
                 seconds_by_size.setdefault(call.nbytes, []).append(call.seconds)
-        if len(seconds_by_size) < 2:
+        if len(seconds_by_size) < 2:  # one size does not tell latency from bandwidth
             continue
         smallest, largest = min(seconds_by_size), max(seconds_by_size)
         smallest_s = float(np.median(seconds_by_size[smallest]))

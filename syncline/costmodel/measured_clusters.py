@@ -63,7 +63,7 @@ def p3_s(
     pieces: bool = False,
     constants: P3Constants = P3,
 ) -> FloatOrArray:
-    """Return the seconds of a collective, of a send, or of a composite on p3.2xlarge machines.
+    """Return the seconds of a collective, of a send, or of a test of `CALLS_BY_TEST` on p3.2xlarge machines.
 
     Args:
         kind: a collective, ``send``, or one of `CALLS_BY_TEST`.
@@ -80,7 +80,7 @@ def p3_s(
     require(workers >= 1, "nodes", workers, "at least 1")
     if kind == "send":
         return _send_s(backend, nbytes, delay_s, bytes_per_s, constants)
-    if backend == "nccl" and (pieces or "+" in kind):
+    if backend == "nccl" and (pieces or "+" in kind):  # "+" joins the collectives of a test
         return _pieces_s(kind, workers, nbytes, delay_s, bytes_per_s, constants)
     if kind not in COLLECTIVES:
         raise SpecError("collective", kind, one_of([*COLLECTIVES, "send"], kind))

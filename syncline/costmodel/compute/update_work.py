@@ -92,7 +92,7 @@ class UpdateWork:
             return self
 
         def replaced(operation: Operation) -> Operation:
-            """Return a product in TF32; if optimised, also a QR decomposition by Cholesky."""
+            """Return the kernel that replaces an operation: a product in TF32, or (if optimised) a QR by Cholesky."""
             if operation.kind == "product":
                 return operation._replace(precision="tf32")
             by_cholesky = operation.kind == "qr" and kernels == "optimised"

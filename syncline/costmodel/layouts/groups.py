@@ -144,7 +144,7 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     units = np.stack([groups // size for size in shape.unit_workers], axis=-1)  # (groups, members, levels)
     leaves_unit = np.diff(units, axis=1) != 0  # whether the message to the next member leaves its unit of each level
     meets_others = np.zeros(len(groups), dtype=np.bool_)
-    for number, level in enumerate(levels.levels):
+    for number, level in enumerate(levels.levels[1:], start=1):  # at the innermost level all workers have own links
         if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
             # Messages that leave a unit of the level below share links of this level.
             meets_others |= leaves_unit[:, :, number - 1].any(axis=1)
@@ -191,7 +191,7 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     else:
         return groups, np.ones(len(groups), dtype=np.int64)
 
-    classes: dict[bytes, list[int]] = {}
+    classes: dict[bytes, list[int]] = {}  # numbers of equal groups, of which the first two stay
     for number, row in enumerate(features):
         classes.setdefault(row.tobytes(), []).append(number)
     copies = np.zeros(len(groups), dtype=np.int64)

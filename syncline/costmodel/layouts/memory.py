@@ -349,10 +349,10 @@ def layer_bytes(
 
     Only the larger of logits and gradients counts, because the logits are freed before the first layer's backward pass.
     Fused attention (FlashAttention) stores no scores under any policy. Fused kernels store no dropout masks, and only
-    ``w g f + w f`` of a gated MLP instead of ``2 w g f``. With products in 8 bits, Transformer Engine
-    keeps the inputs of matrices in 8 bits instead of w bytes, and attention's output in both. A fused loss takes 4
-    bytes per logit: 16-bit numbers with their gradient, or fp32 numbers that their gradient replaces. PyTorch's own
-    loss under autocast takes `EAGER_LOGIT_BYTES`: the logits in 16 bits and in fp32, their logarithms, and gradients.
+    ``w g f + w f`` of a gated MLP instead of ``2 w g f``. With products in 8 bits, Transformer Engine keeps the inputs
+    of matrices in 8 bits instead of w bytes, and attention's output in both formats. A fused loss takes 4 bytes per
+    logit: 16-bit numbers with their gradient, or fp32 numbers that their gradient replaces. PyTorch's own loss under
+    autocast takes `EAGER_LOGIT_BYTES`: the logits in 16 bits and in fp32, their logarithms, and gradients.
 
     Args:
         shape: shape of the model.

@@ -242,21 +242,22 @@ def worker_after(
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # an idle time may be only a rounding error
     step = 0
     for _, end, cycle_steps in phase_cycles(exchanges, steps):
-        previous_state: list[tuple[int, FloatOrArray]] = []  # before the last cycle; empty if there is none
-        previous_exposed_s = previous_slow_start_s = worker.exposed_s  # any value, until there is a previous state
+        # State, exposed seconds and slow-start seconds before the last cycle of this phase.
+        before_cycle: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while step < end:
             worker.rebase()
-            state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
-            if previous_state and _equal_states(previous_state, state, tolerance_s):
+            state, exposed_s, slow_start_s = now = worker.future_state(step), worker.exposed_s, worker.slow_start_s
+            if before_cycle is not None and _equal_states(before_cycle[0], state, tolerance_s):
+                _, exposed_before_s, slow_start_before_s = before_cycle
                 num_cycles = (end - step) // cycle_steps
                 skipped_steps = num_cycles * cycle_steps
-                worker.exposed_s = exposed_s + num_cycles * (exposed_s - previous_exposed_s)
-                worker.slow_start_s = slow_start_s + num_cycles * (slow_start_s - previous_slow_start_s)
+                worker.exposed_s = exposed_s + num_cycles * (exposed_s - exposed_before_s)
+                worker.slow_start_s = slow_start_s + num_cycles * (slow_start_s - slow_start_before_s)
                 worker.pending = {wait_step + skipped_steps: ends_s for wait_step, ends_s in worker.pending.items()}
                 step += skipped_steps
-                previous_state = []  # fewer steps than a cycle are left, which run one by one
+                before_cycle = None  # fewer steps than a cycle are left, which run one by one
                 continue
-            previous_state, previous_exposed_s, previous_slow_start_s = state, exposed_s, slow_start_s
+            before_cycle = now
             cycle_end = min(end, step + cycle_steps)
             advance(step, cycle_end)
             step = cycle_end
