@@ -211,9 +211,7 @@ class TokenFactor:
     def source(self) -> str:
         """Return the fit of the factor as text, with the measurements that limit its gain."""
         prediction = self.relative.prediction
-        text = f"fit {prediction.fit.name}"
-        if prediction.extrapolation:
-            text += " beyond what it has seen"
+        text = f"fit {prediction.fit.name}{' beyond what it has seen' if prediction.extrapolation else ''}"
         return f"{text}; {prediction.gain_limit}" if prediction.gain_limit else text
 
 

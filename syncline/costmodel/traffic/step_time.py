@@ -415,7 +415,7 @@ def priced_step(
         worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_limit_s, optimizer_s)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
-        hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
+        hidden_s = communication_s - worker.exposed_s if overlaps else 0.0  # else the worker waits for all calls
     return StepTime(
         compute_s,
         communication_s / steps,
