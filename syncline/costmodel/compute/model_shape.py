@@ -125,7 +125,7 @@ class ModelShape:
             require_one_of(f"model.biases.{i}", part, BIASES)
 
     def _check_parts(self) -> None:
-        """Raise ``SpecError`` for fields of experts or latent attention that the model lacks, or that exclude others."""
+        """Raise ``SpecError`` for fields of experts or latent attention that the model lacks, and for conflicts."""
         for name in ("norms_per_layer", "shared_experts", "rotary_width"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
