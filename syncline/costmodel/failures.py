@@ -55,13 +55,13 @@ class FailureRate:
         return self.mtbf_s / math.gamma(1 + 1 / self.shape)
 
     def unit_workers(self, workers: int, node_workers: int, sites: int) -> int:
-        """Return the largest number of workers that fail together, of ``workers`` in nodes and on sites."""
+        """Return the largest number of workers that fail together, if ``workers`` are in nodes and on sites."""
         if self.per == "worker":
             return 1
         return node_workers if self.per == "node" else math.ceil(workers / sites)
 
     def units(self, workers: int, node_workers: int, sites: int) -> int:
-        """Return the number of units, such as nodes, that fail independently, among ``workers`` in nodes and sites."""
+        """Return the number of units, such as nodes, that fail independently of each other; see `unit_workers`."""
         return math.ceil(workers / self.unit_workers(workers, node_workers, sites))
 
 
@@ -387,7 +387,7 @@ class FaultTolerantGroup:
 
     @property
     def useful_share(self) -> float:
-        """Return the fraction of the copies' time in useful steps, if no checkpoint or failure stops all copies."""
+        """Return the fraction of the copies' time in useful steps, while no checkpoint or failure stops all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
         # `in_steps` does not count the interrupted step. A failed copy also loses up to period - 1 earlier steps.
         until_exchange = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)

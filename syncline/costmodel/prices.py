@@ -18,7 +18,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Prices:
-    """A list of prices; without a price (None) a cost cannot be computed.
+    """A list of prices; a price that is None does not count.
 
     Args:
         accelerator_hour: price of an on-demand accelerator per hour.

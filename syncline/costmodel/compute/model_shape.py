@@ -169,7 +169,7 @@ class ModelShape:
 
     @property
     def attention_inputs_width(self) -> int:
-        """Return the number of elements of a token's queries, keys and values, as attention takes them."""
+        """Return the number of elements of a token's queries, keys and values that enter attention."""
         if self.key_rank is None:
             return self.query_width + 2 * self.key_width
         return 2 * (self.query_width + self.heads * self.rotary_width) + self.attention_output_width

@@ -346,7 +346,7 @@ def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software
 
 
 def _memory_passes(nbytes: float, forward: list[int], backward: list[int]) -> Passes:
-    """Return kernels that each read and write so many tensors of ``nbytes`` bytes in all, see the module's table."""
+    """Return a kernel for each number in the lists; it reads and writes that number times ``nbytes`` bytes."""
     return Passes([memory(count * nbytes) for count in forward], [memory(count * nbytes) for count in backward])
 
 

@@ -83,7 +83,7 @@ class UpdateWork:
         return UpdateWork(*(tuple(map(change, part)) for part in self.parts))
 
     def every(self, steps: float) -> UpdateWork:
-        """Return the work per step if the update is done once in so many steps: mean, thus fractional, numbers."""
+        """Return the mean work per step if the update is done once in ``steps`` steps; kernels become fractions."""
         return self._with_each(lambda operation: operation._replace(kernels=operation.kernels / steps))
 
     def implemented(self, kernels: UpdateKernels) -> UpdateWork:
@@ -321,7 +321,7 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
 
 
 def repeated(work: UpdateWork, count: float) -> UpdateWork:
-    """Return the work of ``count`` equal updates in one step, which is one in each ``1 / count`` steps."""
+    """Return the work of ``count`` equal updates in each step."""
     return work.every(1 / count)
 
 
@@ -408,7 +408,7 @@ def rotation_work(
 
 
 def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order: bool = False) -> list[int | None]:
-    """Return the steps between renewals of bases at each pipeline stage, fewer at stages with larger gradient delays.
+    """Return the steps between renewals of bases at each pipeline stage; larger gradient delays have shorter intervals.
 
     A stage with a delay of tau updates has ``floor(base (mid + 1) / w)`` steps, with ``mid = floor(P / 2) - 1`` for P
     stages and ``w = tau + 1 if tau > mid else tau``. For an even P with delays P - 1 to 0 there are as many renewals

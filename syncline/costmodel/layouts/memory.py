@@ -315,7 +315,7 @@ class LayerBytes(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the bytes of activations at a step's peak: the logits are freed before a layer's backward pass."""
+        """Return the bytes of activations at a step's peak, with the larger of ``logits`` and ``working``."""
         return self.layers + self.ends + max(self.logits, self.working)
 
 

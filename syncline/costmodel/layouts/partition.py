@@ -52,7 +52,7 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
 
 
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Return the indices of a model's blocks on each pipeline stage, if each stage has some of several even chunks.
+    """Return the indices of a model's blocks on each pipeline stage, after an even split into chunks.
 
     Args:
         stages: K, number of pipeline stages.

@@ -157,7 +157,7 @@ def _sums(
 
 
 def distinct_share(units: int, copies: int) -> float:
-    """Return the fraction of a token's messages that remains if each node with its experts gets the token only once.
+    """Return the fraction of a token's messages that remains if a node gets the token once for all of its experts.
 
     A token goes to each of its E' experts. Libraries for experts send it once to each of the nodes (or workers) that
     have any of them, which forward it: over m nodes and evenly chosen experts the share is

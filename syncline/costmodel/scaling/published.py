@@ -178,7 +178,7 @@ def _replicas_drift() -> Drift:
 
 @cache
 def _period_drift() -> Drift:
-    """Return the correction and the error of the loss with the period, from Streaming DiLoCo at 30 and 100 steps."""
+    """Return the correction of the loss by the period, with its error, from Streaming DiLoCo at 30 and 100 steps."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
     losses_at_30 = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
     ratios = [row.loss / losses_at_30[row.parameters, row.replicas] for row in losses if row.period == 100]

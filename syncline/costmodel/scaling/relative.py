@@ -209,7 +209,7 @@ class TokenFactor:
 
     @property
     def source(self) -> str:
-        """Return the fit of the factor as text, with the measurements that limit its gain."""
+        """Return a text that names the fit, and the measurements that limit the gain."""
         prediction = self.relative.prediction
         text = f"fit {prediction.fit.name}{' beyond what it has seen' if prediction.extrapolation else ''}"
         return f"{text}; {prediction.gain_limit}" if prediction.gain_limit else text
