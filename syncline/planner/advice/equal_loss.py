@@ -169,7 +169,7 @@ def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
     reached = tokens_for_loss(question.target_loss, training, extrapolate=question.extrapolate)
     return TokensNeeded(
         reached.value,
-        base_low=reached.low / reached.value if reached.low else 1.0,  # no uncertainty is known
+        base_low=reached.low / reached.value if reached.low else 1.0,  # 1: no uncertainty is known
         base_high=reached.high / reached.value if reached.high else 1.0,
         loss=reached.prediction,
         beyond=_beyond_text(reached.prediction),

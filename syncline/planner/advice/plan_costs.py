@@ -253,7 +253,7 @@ def _plan_row(
         row[f"wan_bytes_{end}"] = None if outermost_bytes is None or factor is None else outermost_bytes * factor
     row |= {"level_bytes": level_bytes, **cost_fields, "steps": steps, **needed.record()}
     row |= {name: projected[name] for name in PROJECTION_COLUMNS}
-    row["carried_by"] = projected["algorithm"]
+    row["carried_by"] = projected["algorithm"]  # the algorithms in use; that of a plan may be None
     row |= dict.fromkeys(GOODPUT_FIELDS) if goodput is None else goodput.fields()
     if goodput and goodput.stuck:
         row["infeasible"] = f"failures: {goodput.stuck}"

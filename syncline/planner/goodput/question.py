@@ -239,7 +239,8 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "stuck": stuck_reasons[0] if stuck_reasons else None,
     }
     if recovery == "alone":  # such workers write no checkpoints
-        row |= dict.fromkeys(name for name in row if "interval" in name or name == "checkpoint_stop_s")
+        row |= dict.fromkeys(("interval_s", "checkpoint_stop_s"))
+        row |= dict.fromkeys(("best_interval_s", "best_interval_low_s", "best_interval_high_s"))
     return row
 
 
@@ -284,8 +285,8 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
         gpu_mtbfs_s[name] = node_gpus * node_mtbf_s  # a node of n GPUs, which stop together, fails n times as often
     for name, published in FAILURE_RATES.items():
         if rates == [(rate.mtbf_s, rate.per) for rate in published.rates]:
-            others = [other_name for other_name in gpu_mtbfs_s if other_name != name]
-            errors = [gpu_mtbfs_s[name] / gpu_mtbfs_s[other_name] - 1 for other_name in others]
+            others = {other: mtbf_s for other, mtbf_s in gpu_mtbfs_s.items() if other != name}
+            errors = [gpu_mtbfs_s[name] / mtbf_s - 1 for mtbf_s in others.values()]
             bounds = uncertainty_of(errors, "published failure rates of other clusters", sorted(others))
             yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 

@@ -131,23 +131,28 @@ class SolveTargets:
             length = f"{training.tokens / 1e9:,.4g} B tokens"
         elif training.target_loss is not None:
             length = f"a loss of {training.target_loss:g}"
-        targets = []
-        for name, value in self.specified.items():
-            texts = {
-                "deadline_s": f"within {format_seconds(value)}",
-                "budget": f"for at most {value:,.10g} {currency}",
-                "step_time_s": f"a step of at most {format_seconds(value)}",
-                "utilisation": f"at least {100 * value:.4g}% of the peak",
-                "compute_utilisation": f"at least {100 * value:.4g}% of a step computing",
-                "exposed": f"at most {100 * value:.4g}% of a step waiting for the network",
-                "speedup": f"at least {value:.4g} times as fast as {baseline}",
-                "loss_penalty": f"a loss at most {100 * value:.4g}% above data parallelism's",
-                "memory": "within a worker's memory",
-            }
-            targets.append(texts[name])
+        targets = [
+            TARGET_TEXTS[name].format(
+                value=value, time=format_seconds(value), percent=100 * value, currency=currency, baseline=baseline
+            )
+            for name, value in self.specified.items()
+        ]
         if training.tokens is not None and targets[0].startswith(("within", "for")):
             return f"{length} {', '.join(targets)}"  # "140 B tokens within 30 d" has no comma
         return ", ".join([length, *targets] if length else targets)
+
+
+TARGET_TEXTS = {
+    "deadline_s": "within {time}",
+    "budget": "for at most {value:,.10g} {currency}",
+    "step_time_s": "a step of at most {time}",
+    "utilisation": "at least {percent:.4g}% of the peak",
+    "compute_utilisation": "at least {percent:.4g}% of a step computing",
+    "exposed": "at most {percent:.4g}% of a step waiting for the network",
+    "speedup": "at least {value:.4g} times as fast as {baseline}",
+    "loss_penalty": "a loss at most {percent:.4g}% above data parallelism's",
+    "memory": "within a worker's memory",
+}
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
