@@ -177,10 +177,9 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        names_of_collectives = [
-            names for table in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL) for names in table.values()
-        ]
-        return dict.fromkeys(["auto", "gloo", "nccl", *chain.from_iterable(names_of_collectives)])  # each name once
+        tables = (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL)  # each has the names of a collective's algorithms
+        names = chain.from_iterable(chain.from_iterable(table.values() for table in tables))
+        return dict.fromkeys(["auto", "gloo", "nccl", *names])  # each name once
     if source == "replications":
         from syncline.checkout import has_replication, import_replication
 
@@ -256,6 +255,7 @@ def callback_of(question: type[Question], printer: Callable[[Any], None]) -> Cal
         except SpecError as error:
             raise _error_with_option(error, question, set_options) from None
 
+    # Typer reads the command's help, its options and their types from these attributes.
     callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in question.summary().split("\n\n"))
     signature = inspect.Signature([*parameters, no_code_flag])
     callback.__signature__ = signature  # type: ignore[attr-defined]
