@@ -19,7 +19,7 @@ MOST_COMPARED = 12
 """Number of plans of unknown loss that are compared with the first of them."""
 
 FOR_THRESHOLDS = 12
-"""Number of plans of a list among which thresholds are found, without those that are slower in the same way."""
+"""Number of plans of a list among which thresholds are found; of other plans with one loss only the fastest counts."""
 
 
 @dataclass(frozen=True)

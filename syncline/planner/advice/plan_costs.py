@@ -300,7 +300,7 @@ def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
 def _training_seconds(
     steps: float, needed: TokensNeeded, projected: PlanRow
 ) -> tuple[float, float | None, float | None] | None:
-    """Return the seconds of a training with their bounds, from those of a step and of the tokens; None if unknown."""
+    """Return the seconds of a training with bounds, from the bounds of a step and of the tokens; None if unknown."""
     step_s = projected["step_time_s"]
     if step_s is None:
         return None

@@ -258,7 +258,7 @@ class _ReplicaLayouts:
         self._layouts: list[QuickEstimate] = []
 
     def layouts(self) -> Iterator[QuickEstimate]:
-        """Yield the estimates of the one method in the fastest layouts, the fastest first."""
+        """Yield the fastest of ``estimates``, the fastest first; those of earlier calls are kept."""
         yield from self._layouts
         for layout in self._further_layouts:
             self._layouts.append(layout)
@@ -277,7 +277,7 @@ class _ReplicaLayouts:
         return None
 
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
-        """Yield lower bounds of a method's rank with these replicas with False, then the rank itself with True.
+        """Yield lower bounds of a method's rank with False, then the rank with True, for this number of replicas.
 
         The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
         into no layout has no rank, only a bound.

@@ -243,7 +243,7 @@ def _no_change_words(threshold: dict[str, Any], links: str) -> str:
 
 
 def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]:
-    """Return a sentence on the times with a larger batch, and so fewer exchanges, on the same tokens."""
+    """Return a sentence on the times with a larger batch: the same tokens take fewer steps, and so fewer exchanges."""
     larger = replace(question, batch_tokens=LARGER_BATCH * question.batch_tokens)
     texts = []
     for row in _first_and_parallel(rows):

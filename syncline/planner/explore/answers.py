@@ -123,7 +123,7 @@ def ranking_of(settings: PageSettings) -> Ranking:
 
 
 def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
-    """Return a row whose total time and speedup include failures; with a goodput of 0 both are None."""
+    """Return a row whose total time and speedup include failures; a goodput of 0 makes time and speedup None."""
     goodput, times = row["goodput"], ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")
     speedups = ("speedup", "speedup_low", "speedup_high")
     if goodput is None:  # the step time is unknown
@@ -299,7 +299,7 @@ def line_name(settings: PageSettings) -> str:
 
 
 def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the methods that tie with the first of those that fit, the first included; none without a tie."""
+    """Return the fastest method that fits and the methods that tie with it; an empty list if no method ties."""
     usable = [row for row in rows if row["wall_clock_s"] is not None and row["fits"] is not False]
     if not usable:
         return []

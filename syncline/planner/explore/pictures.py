@@ -41,7 +41,7 @@ def style_of(method: str) -> tuple[str, str]:
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
     if prefixes:
         style_index = OFFERED.index(max(prefixes, key=len))
-    else:  # any style behind those of the offered methods that depends on the name alone
+    else:  # a style that depends on the name alone, behind the styles of the offered methods
         style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)
     dash_index, hue_index = divmod(style_index, len(HUES))
     return HUES[hue_index], DASHES[dash_index % len(DASHES)]

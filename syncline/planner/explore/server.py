@@ -236,7 +236,7 @@ def index(request: Request) -> None:
     ui.add_css(HERE / "explore.css")
     ui.add_body_html(f"<script>{(HERE / 'explore.js').read_text(encoding='utf-8')}</script>")
     page = Page(settings, problems)
-    # Show the page before its results: the first results load modules that later ones have already.
+    # Show the page before its results: the first results take longer, because they load modules.
     ui.timer(0, page.show, once=True)
 
 

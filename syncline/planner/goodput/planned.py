@@ -170,7 +170,7 @@ def _simulate_copies(
     failures: FailuresSpec, training: FailingTraining, checkpoints: CheckpointTimes, steps: int,
     outages: Iterable[Outage],
 ) -> FailureCosts:  # fmt: skip
-    """Return the costs of failures in a simulated training whose remaining model copies continue without the others."""
+    """Return the costs of failures in a simulated training: if some model copies fail, the others continue."""
     copy_workers = math.ceil(training.workers / training.copies)
     min_copies = math.ceil(failures.min_workers / copy_workers)
     group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)

@@ -275,7 +275,7 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
 def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertainty]]:
     """Yield the uncertainty of a published failure rate on other machines; rates that the user sets count as exact.
 
-    The errors are those with which the rate predicts the times between failures of the other published clusters.
+    The errors come from a prediction by this rate: the times between failures of the other published clusters.
     """
     rates = [] if failures is None else [(rate.mtbf_s, rate.per) for rate in failures.failure_rates()]
     gpu_mtbfs_s = {}

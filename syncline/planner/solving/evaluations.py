@@ -140,7 +140,7 @@ def _evaluation(
         training: options of the whole training.
     """
     values = quantities(row) | step_shares
-    if row["step_time_s"] is None:  # then `step_shares` are those of no step
+    if row["step_time_s"] is None:  # a step of unknown time has no shares
         values |= dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
@@ -185,7 +185,7 @@ def _unknown_reason(row: dict[str, Any], target: str) -> str:
 
 
 SHARES = {"exposed": "exposed_communication_s", "compute_utilisation": "compute_s"}
-"""The field of a step time whose share of the step each target limits."""
+"""By target, the field of a step time; the target limits the field's share of the step."""
 
 ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
@@ -352,7 +352,7 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
 
 
 def _is_met_above(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
-    """Return whether the values above the answer meet the target, rather than those below it."""
+    """Return whether values larger than the answer meet the target; else smaller values do."""
     if sense == "fewest":
         return True
     for feasible in spans_by_bound:  # the first bound at which only a part of the values meets the target decides

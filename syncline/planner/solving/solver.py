@@ -175,7 +175,7 @@ def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[
 def _exact_answer(
     question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
 ) -> SolvedAnswer:
-    """Return the exact answer for a rough plan: the value that meets the targets, with bounds."""
+    """Solve exactly for a plan with an estimate: return the value that meets the targets, with bounds."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     # The plan's spec already has the question's batch.

@@ -238,7 +238,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
 
 
 def _batch_note(question: InverseProblem) -> str:
-    """Return the note on the tokens of plans, or on those of workers whose number is sought; else empty text."""
+    """Return the note on the tokens on which plans train, or on the batch of a sought number of workers, or no text."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     # A spec without tokens per worker has a batch that follows from the model and the workers.
