@@ -53,8 +53,8 @@ class Result:
         record: the object that ``--json`` prints, before infinite values and NaN become None.
         folder: the folder of the result's files, or None. A temporary folder is removed with the result, or at the end
             of Python; `save` keeps a copy.
-        read_from: the folder that `sl.load` read; None for a result that was just computed. Files that do not fit such
-            a result are an error of the input, reported in one line.
+        read_from: the folder that `sl.load` read; None for a result that was just computed. An error of a loaded result
+            is one line that says that the folder was changed.
     """
 
     def __init__(
