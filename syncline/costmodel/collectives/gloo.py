@@ -331,7 +331,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
         raise SpecError("collective", kind, one_of(GLOO, kind))
     require_call(workers, nbytes)
     peers = workers - 1
-    if not peers or not nbytes:
+    if not peers or not nbytes:  # nothing is sent
         return 0.0, 0.0
     if kind in ("all_reduce", "reduce_scatter"):
         _, segment_bytes = segments(workers, nbytes)

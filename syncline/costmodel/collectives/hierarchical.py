@@ -142,7 +142,7 @@ def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, .
     if isinstance(bare_network, MultiLevel):
         return bare_network.sizes(workers)
     if not isinstance(bare_network, (TwoLevel, Sites)):
-        return None
+        return None  # no levels
     sizes = bare_network.sizes(workers)
     if isinstance(bare_network, Sites) and len(set(sizes)) > 1:
         return None
@@ -249,7 +249,7 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
     """
     spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     block = len(ranks) * spacing  # number of consecutive ranks that ``spacing`` interleaved groups share
-    if spacing < 1 or workers % block or ranks[0] % block >= spacing:
+    if spacing < 1 or workers % block or ranks[0] % block >= spacing:  # blocks do not fit, or no group begins here
         return None
     group = range(0, block, spacing)
     return group if [rank - ranks[0] for rank in ranks] == list(group) else None
@@ -328,7 +328,7 @@ def _link_of_only_level(network: MultiLevel, workers: int) -> Link | None:
     joining_levels = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
     if len(joining_levels) > 1:
         return None
-    if not joining_levels or joining_levels == [0]:
+    if not joining_levels or joining_levels == [0]:  # a single worker, or all workers in one node
         return network.levels[0].link
     (level,) = joining_levels  # a unit below has a single worker, so that only one sends
     if not network.is_half_duplex(level, workers):

@@ -169,7 +169,7 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
     """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
     costs = costs or DEFAULT
     other_workers = workers - 1  # hops of a chain, or of a lap of a ring
-    if workers < 2 or not nbytes:
+    if workers < 2 or not nbytes:  # nothing is sent
         return 0
     if kind in ("broadcast", "reduce"):
         return other_workers * int(np.ceil(nbytes / costs.chain_piece_bytes))

@@ -198,7 +198,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
-    if workers < 2 or len(names) < 2:
+    if workers < 2 or len(names) < 2:  # nothing is sent, or there is no choice
         return names[0]
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))

@@ -160,7 +160,7 @@ def group_algorithm(
     ['measured', 'recursive-doubling', 'measured']
     """
     group = first_group_like(ranks, workers)
-    if group is None:
+    if group is None:  # an irregular group
         return None
     try:
         prices = collective_prices(kind, np.array([workers]), nbytes, network, algorithms, timer=timer, groups=[group])

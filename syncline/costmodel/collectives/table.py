@@ -249,6 +249,6 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
     _, place_sizes = np.unique(place_by_worker, return_counts=True)
     if not hasattr(network, "places") and max(place_sizes) == 1:  # a graph, whose hosts are places of their own
         return (ORDERED_RING,)
-    if len(place_sizes) > 1 and max(place_sizes) > 1:
+    if len(place_sizes) > 1 and max(place_sizes) > 1:  # several places, and several workers in one
         return (ORDERED_RING, DIRECT, BY_PLACES)
     return (ORDERED_RING, DIRECT)

@@ -144,7 +144,7 @@ def collective_opening(
     The arguments are those of `collective_s`.
     """
     tcp: Tcp | None = getattr(network, "tcp", None)
-    if tcp is None or workers < 2 or not nbytes or not isinstance(network, Link | Star):
+    if tcp is None or workers < 2 or not nbytes or not isinstance(network, Link | Star):  # no windows, or no messages
         return None
     if isinstance(network, Link):
         rate, round_trip_s = float(network.goodput_bytes_per_s), 2 * float(network.latency_s)
@@ -152,7 +152,7 @@ def collective_opening(
         rate = float(network.bandwidth_bytes_per_s.min())
         round_trip_s = 2 * float(network.latency_s.max())
     name = default_algorithm(kind, network) if algorithm is None else algorithm
-    if not (name in ALGORITHMS[kind] or is_library_algorithm(kind, name)):  # the algorithm is for other networks
+    if not (name in ALGORITHMS[kind] or is_library_algorithm(kind, name)):  # the algorithm does not run on links
         return None
     timeout_s, halvings = float(tcp.timeout_s(round_trip_s)), tcp.halvings(rate, round_trip_s)
     idle_s = timeout_s * np.arange(1, halvings + 1)

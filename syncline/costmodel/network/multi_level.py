@@ -240,7 +240,7 @@ class MultiLevel(CostsOfLinks):
             shares.append(level.link.shared_by(math.ceil(senders / rails)))
             if level.is_pooled:
                 shares.append(level.pool(rails).shared_by(senders))
-        if len(shares) == 1:
+        if len(shares) == 1:  # a share keeps the costs of its link; several links have no costs in common
             return shares[0]
         return Link(
             latency_s,
@@ -346,7 +346,7 @@ class LevelTopology(ByValue, NetworkTopology):
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
         """Return the number of the owner of each worker's rail in a level, and the worker's index in the owner."""
         shape = self.shape
-        if level_index == 0:
+        if level_index == 0:  # each worker has its own link
             return workers, np.zeros_like(workers)
         unit, rank_in_unit = np.divmod(workers, shape.unit_workers[level_index - 1])
         if self.network.levels[level_index - 1].cross_rail != "spine":

@@ -290,7 +290,7 @@ def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
         change_s = to_other_successor_s + to_other_successor_s.T - to_own_successor_s[:, None] - to_own_successor_s
         change_s = np.where(ring_number[:, None] == ring_number, np.inf, change_s)
         first, second = divmod(int(change_s.argmin()), len(places))
-        if not np.isfinite(change_s[first, second]):
+        if not np.isfinite(change_s[first, second]):  # no permitted lines join two rings
             return None
         successor[first], successor[second] = successor[second], successor[first]
         ring_number = _ring_numbers(successor)
