@@ -101,7 +101,7 @@ class GlooAlgorithm(NamedTuple):
 def gloo_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None
 ) -> FloatOrArray:
-    """Return the seconds of a collective of gloo, whose workers start at the same time.
+    """Return the seconds of a collective of gloo if all workers start at the same time.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -221,7 +221,7 @@ def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray
 
 
 def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of gloo's gather, whose messages share the root's link."""
+    """Return the seconds of gloo's gather; all messages share the root's link."""
     receiving_s = (workers - 1) * nbytes / link.down_bytes_per_s
     sending_s = nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link))
     return 2 * alpha_s + np.maximum(receiving_s, sending_s)  # the root's notice travels, then the message

@@ -116,7 +116,7 @@ class Peers(NamedTuple):
         size: number of workers in the group, or an array of such numbers.
         link: the link of each worker while all workers of the units send and receive.
         leader_link: the link of each worker while only the first worker of each unit sends and receives.
-        is_shared_half_duplex: whether ``link`` is a share of a half-duplex link, which assumes that all workers send
+        is_shared_half_duplex: whether ``link`` is a share of a half-duplex link. Its rate assumes that all workers send
             and receive.
     """
 
@@ -294,7 +294,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """Return the sizes of all levels of a hierarchy, whose product is P, from those of the inner levels."""
+    """Return the sizes of all levels of a hierarchy of some workers, given those of the inner levels."""
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     inner_sizes = (inner,) if isinstance(inner, int) else inner

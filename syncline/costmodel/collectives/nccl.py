@@ -116,7 +116,7 @@ from syncline.errors import SpecError, one_of
 
 
 class NcclAlgorithm(NamedTuple):
-    """An algorithm of NCCL over sockets, which sends pieces before the receiver's program waits for them.
+    """An algorithm of NCCL over sockets; workers send pieces before the receiver's program waits for them.
 
     Attributes:
         form: function ``(workers, nbytes, link, costs)`` that returns seconds.
@@ -132,7 +132,7 @@ class NcclAlgorithm(NamedTuple):
 def nccl_sockets_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
 ) -> FloatOrArray:
-    """Return the seconds of a collective of NCCL over sockets, whose workers start at the same time.
+    """Return the seconds of a collective of NCCL over sockets if all workers start at the same time.
 
     Args:
         kind: one of ``NCCL_KINDS``.
@@ -295,7 +295,7 @@ NVLINK = "nccl-nvlink"
 
 
 class GpuNodes(NamedTuple):
-    """The GPUs of several nodes with NVLink, and what NCCL's formulas need to know of them.
+    """GPUs in nodes with NVLink, and the numbers of them that NCCL's formulas use.
 
     Attributes:
         gpus: g, GPUs of a node that take part.
@@ -376,16 +376,13 @@ def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> st
 
 
 def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> dict[str, FloatOrArray]:
-    """Return the seconds of each algorithm and protocol of NCCL by name; infinite where NCCL does not run it.
-
-    The comments have the symbols of the module's docstring.
-    """
+    """Return the seconds of each algorithm and protocol of NCCL by name; infinite where NCCL does not run it."""
     if gpu_nodes is None or kind not in NVLINK_LAPS:
         raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(NVLINK_LAPS)} on NVLink")
     gpus, nodes, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.nodes, gpu_nodes.costs, gpu_nodes.card_latency_s
     laps, workers = NVLINK_LAPS[kind], np.multiply(gpus, nodes)
     factor, microsecond = costs.factor, 1e-6 * costs.factor  # all seconds grow by the factor of a slowed network
-    total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)  # S
+    total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)  # S, as in the module's docstring
     large_part = total_bytes / (total_bytes + costs.half_bytes)  # w
     is_multi_node = np.greater(nodes, 1)
     rate = np.minimum(*_nccl_rates(gpu_nodes))  # B
@@ -508,7 +505,7 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
     upper = min((count for count in measured if count >= gpus), default=max(measured))
 
     def time_s(count: int) -> float:
-        """Return T(count, n'), with as many bytes on each of the node's links as n bytes among ``gpus`` put there."""
+        """Return T(count, n'), where n' puts as many bytes on each of the node's links as n among ``gpus`` GPUs."""
         equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * num_rings[count] / num_rings[gpus]
         sizes, seconds = measured[count]
         if equivalent_bytes > sizes[-1]:  # at the rate of the largest measured size

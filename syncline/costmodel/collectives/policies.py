@@ -105,7 +105,7 @@ TREE_CORRECTION = (
 
 
 def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return the name of the algorithm that carries a collective, which a policy may choose.
+    """Return the name of the algorithm that carries a collective, given the name of an algorithm or a policy.
 
     Args:
         name: an algorithm, a policy, or None for the network's default. If this collective has no algorithm of that
@@ -180,7 +180,7 @@ def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | No
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
-    """Return whether a library's own algorithms, which have no start rule of messages, carry all collectives.
+    """Return whether libraries' own algorithms carry all collectives, so that no start rule of messages applies.
 
     A ``send`` does not count, because it is the same message in every library.
     """
@@ -194,7 +194,7 @@ def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return the algorithm nearest to NCCL's choice, which is the fastest by NCCL's estimates."""
+    """Return the algorithm nearest to the one that NCCL would choose, the fastest by `nccl_estimates_s`."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
@@ -221,7 +221,7 @@ def nccl_estimates_s(
     Args:
         workers: number of workers, at least 2.
         nbytes: bytes of the collective.
-        network: a link, whose fields may be arrays, or nodes. Of other networks only latencies count, not bandwidths.
+        network: nodes, or a link; the link's fields may be arrays. On other networks only latencies count.
         kind: ``all_reduce``, or one of `PAT_KINDS` among nodes of one GPU each.
     """
     nodes, fabric, bus_rate = _nccl_view(network, workers)

@@ -173,9 +173,9 @@ def group_algorithm(
 def link_prices(
     kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
 ) -> CollectivePrices:
-    """Return the prices of a collective on links; half-duplex links need a single number of workers.
+    """Return the prices of a collective on a link; on a half-duplex link ``workers`` must be a single number.
 
-    ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
+    Otherwise ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
     """
     policy = algorithm_of(algorithms, kind)
     if policy == "auto" and is_measured(kind, link, workers):
@@ -225,7 +225,7 @@ def _fastest_prices(
     if rule != "eager":
         stacked_s = np.stack(np.broadcast_arrays(*(seconds_of(name, rule) for name in eager_s)))
     fastest_s = np.take_along_axis(stacked_s, name_index[None], axis=0)[0]
-    if not name_index.ndim:  # a single setting
+    if not name_index.ndim:  # a single setting names only its own algorithm
         return CollectivePrices(fastest_s, (tuple(eager_s)[name_index],), FIRST_INDEX)
     return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 

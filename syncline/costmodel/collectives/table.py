@@ -154,7 +154,7 @@ def nccl_on(network: Network | Topology) -> NcclCosts | None:
 
 
 def knows_library(network: Network | Topology) -> bool:
-    """Return whether a network has software costs of gloo, NCCL or hivemind, whose algorithms are then the default."""
+    """Return whether a network has software costs of gloo, NCCL or hivemind, so that their algorithms are default."""
     return network.gloo is not None or nccl_on(network) is not None or hivemind_on(network) is not None
 
 

@@ -58,7 +58,7 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
 
 
 def repeats_rounds(kind: str, algorithm: str) -> bool:
-    """Return whether all but a few rounds of an algorithm repeat the round before, so that simulating them is fast.
+    """Return whether almost all rounds of an algorithm repeat the round before; then simulating them is fast.
 
     >>> repeats_rounds("all_reduce", "hierarchical"), repeats_rounds("all_reduce", "tree")
     (True, False)

@@ -22,7 +22,7 @@ class Edge:
     """A link between two named nodes of a network graph.
 
     Args:
-        source: name of a node, which sends at the link's upload bandwidth, if the link has one.
+        source: name of a node. It sends at the link's upload bandwidth, if the link has one.
         target: name of a node.
         link: link of the edge, with the one-way latency of this edge only.
         directed: whether messages pass the edge only from source to target.
@@ -38,7 +38,7 @@ class Edge:
 class Graph(CostsOfLinks):
     """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
-    The overhead of a message is that of the first link, which is the sender's. The route is the one in ``routes``, else
+    The overhead of a message is that of the sender's link, the first. The route is the one in ``routes``, else
     the route of least latency; of several, that of fewest links, and then the first by the names of its nodes. Nodes
     forward at once (cut-through) and are never the bottleneck. A host is on others' routes only if ``forwards`` or
     ``routes`` name it.
@@ -111,7 +111,7 @@ class Graph(CostsOfLinks):
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """Return the hosts that forward no messages of others, so that routes end at them."""
+        """Return the hosts that forward no messages of others; routes end there."""
         return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
@@ -142,7 +142,7 @@ class Routed(NetworkTopology):
 
     Args:
         network: the graph.
-        workers: number of workers, which are the first hosts.
+        workers: number of workers; they are the first hosts.
     """
 
     network: Graph

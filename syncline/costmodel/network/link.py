@@ -241,7 +241,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
 
 
 def _memory_bytes(value: Topology) -> float:
-    """Return the approximate memory of a topology; infinity, which prevents caching, if it grows, as of a graph."""
+    """Return the approximate bytes of a topology; infinity, so that it is not cached, if it grows like a graph's."""
     return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
 
 
@@ -269,7 +269,7 @@ def among(base: Topology, members: ArrayLike) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class MemberTopology(DerivedTopology):
-    """Some workers of a topology, on all its channels; ``members`` are their ranks in the underlying topology."""
+    """Some workers of a topology, on all its channels; ``members`` has their ranks in ``whole``, that topology."""
 
     members: Ints
 
@@ -305,7 +305,7 @@ def on_channels_of(base: Topology, senders: Ints, receivers: Ints) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class MessageTopology(DerivedTopology):
-    """A topology with only some channels of ``whole``; ``channels`` has their numbers there, ascending."""
+    """A topology with only some channels of ``whole``; ``channels`` has their numbers in ``whole``, ascending."""
 
     channels: Ints
 

@@ -41,7 +41,7 @@ class Matrix(CostsOfLinks):
 
     With ``pair`` and ``place`` each worker of a place sends, and receives, at the rate of the line inside the place. A
     message also passes its sender's and its receiver's card. Between places the message passes the uplinks of both
-    places, which all their workers share.
+    places; all workers of a place share its uplink.
 
     Args:
         places: names of the S places.
@@ -52,7 +52,7 @@ class Matrix(CostsOfLinks):
         card: each worker's network card; a message passes a card at both ends and pays the latency of both.
         uplinks: link of each place to the others, one for all or one per place; a message passes both ends' uplinks.
             None: no limit.
-        hivemind: costs of hivemind's software, which all-reduces by direct exchange then contain.
+        hivemind: costs of hivemind's software; all-reduces by direct exchange then contain these costs.
         name: display name.
         bounds: errors of predictions on these lines, from the calibration that measured them; None without calibration.
     """
@@ -241,7 +241,7 @@ class MatrixTopology(ByValue, NetworkTopology):
         return np.concatenate(list(self._rates.values()))
 
     def channel_names(self) -> list[str]:
-        """Return a name of each channel: both places of a line, or the sender's if its lines share the channel."""
+        """Return the name of each channel: of lines both places, or the sender's place if its lines share a channel."""
         places = self.network.places
         worker_places = [places[place] for place in self.place_by_worker.tolist()]
         ends = worker_places if self.network.per in ("connection", "host") else places

@@ -81,7 +81,7 @@ class LevelShape(NamedTuple):
         unit_workers: number of workers in a unit of each level.
         rails: number of rails (links) of each owner in each level. An owner is a unit of the level below; or a switch
             in this unit, if the unit has a switch for each of its own rails (``cross_rail: spine``).
-        rail_sharers: number of workers of an owner, which share its rails, for each level; 1 for the innermost.
+        rail_sharers: number of workers that share the rails of an owner, for each level; 1 for the innermost.
         first_levels: for each level, the level whose link a message takes first if it crosses this level.
     """
 
@@ -298,8 +298,8 @@ class LevelTopology(ByValue, NetworkTopology):
     """The topology of workers on a network of levels: its channels, and the path of each message.
 
     The first channels are the rails, level by level from the inside out: all rails of a level up, then down; the
-    innermost rails are the workers' own links. The pools of the oversubscribed levels follow: a channel up for each
-    unit, which all its rails share, then the channels down. A half-duplex link uses its channel up both ways.
+    innermost rails are the workers' own links. The pools of the oversubscribed levels follow: a channel up for all
+    rails of each unit, then the channels down. A half-duplex link uses its channel up both ways.
 
     Args:
         network: the levels.
@@ -420,7 +420,7 @@ class LevelTopology(ByValue, NetworkTopology):
 def _pack_channels(columns: Sequence[Ints]) -> Ints:
     """Return the channels of each message, ``(N, H)``, from columns ``(N,)`` in the order of the path.
 
-    Entries of -1, which are no channels, move to the end of their row, and surplus columns are removed.
+    Entries of -1 (no channel) move to the end of their row, and surplus columns are removed.
     """
     num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # number of channels of each message so far
     packed = np.full((len(num_channels), len(columns)), -1, dtype=np.int64)

@@ -96,7 +96,7 @@ def slow_down(network: T, factor: float) -> T:
     """Return the network with ``factor`` times the latencies and overheads, and bandwidths divided by ``factor``.
 
     The costs of software grow by the same factor, so that every message takes ``factor`` times as long. TCP's windows
-    open in round trips, which are longer by this factor; the timeout after which idle windows close stays the same.
+    open round trip by round trip, so that this takes longer, too. The timeout of idle windows stays the same.
 
     Args:
         network: a link, or anything made of dataclasses that has links.

@@ -82,7 +82,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DerivedTopology:
-    """The base of topologies made from another topology, ``whole``, whose name and library costs they have."""
+    """The base of topologies made from another topology, ``whole``; they have its name and library costs."""
 
     whole: Topology
 
@@ -135,7 +135,7 @@ class ByValue:
 
 @dataclass(frozen=True, eq=False)
 class Star(ByValue):
-    """Workers with a link each to a common switch, which is never the bottleneck.
+    """Workers with a link each to a common switch; the switch is never the bottleneck.
 
     A message from worker i to worker j passes i's link up and j's link down; its latency is the mean of the latencies
     of both links. Among P workers channel i is worker i's link up, and channel P + i the same link down. A half-duplex

@@ -34,12 +34,12 @@ from syncline.costmodel.numerics.arrays import is_hashed_by_value
 
 
 class Places(NamedTuple):
-    """The workers of each place of a network, and the worker that serves all others best.
+    """The workers of each place of a network, and the worker that has the best lines to all others.
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
-        server: rank of the first worker of a place, whose narrowest line to or from the other places is the widest; of
-            equally wide ones, the one whose longest delay is the shortest.
+        server: rank of the first worker of the place with the widest narrowest line to and from the others; of equally
+            wide ones, the place with the shortest longest delay.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -271,8 +271,8 @@ def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
 def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
     """Return a ring over permitted lines with little delay, or None if the heuristic finds none.
 
-    A matching gives each place a successor, which may make several rings. Then two places of different rings exchange
-    their successors, which joins these rings; the pair that adds the least delay comes first.
+    A matching gives each place a successor; the places then form one or several rings. Two places of different rings
+    exchange their successors, so that their rings become one; the pair that adds the least delay comes first.
     """
     choices = []  # the permitted successors of each place, by rising delay
     for is_permitted, place_delays_s in zip(permitted, delays_s, strict=True):
@@ -298,7 +298,7 @@ def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
 
 
 def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
-    """Return different successors for all places, each among the place's choices, or None if there is no matching.
+    """Return a different successor for each place, one of the place's choices, or None if that is impossible.
 
     A place takes its first free choice. If none is free, the predecessor of a choice takes another (augmenting paths).
     """

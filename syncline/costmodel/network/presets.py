@@ -138,7 +138,7 @@ def shaped_tcp(bytes_per_s: float) -> Tcp:
 
 
 def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float | None = None, name: str = "") -> Link:
-    """Return the link of a g6e.2xlarge for NCCL, which cuts a tensor into pieces.
+    """Return the link of a g6e.2xlarge for NCCL, with the pieces into which NCCL cuts tensors.
 
     The payload rate of a shaped link follows from the headers of jumbo frames and the bytes that TCP sends again.
 

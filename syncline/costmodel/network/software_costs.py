@@ -74,7 +74,7 @@ class GlooCosts:
         message_s: seconds per message and per notice, on top of the latency.
         call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
-        call_of_s: pairs of a collective and its own ``call_s``, which replaces the ``call_s`` of all collectives.
+        call_of_s: pairs of a collective and the ``call_s`` that it has instead of that of all collectives.
         latency_part: additional wait of messages and notices, as a part of the link's latency.
         connection: the TCP connection that gloo has to each peer. Its rate limits each message. In a reduce, its
             windows must open first. None: a connection carries as much as the link.
@@ -311,7 +311,7 @@ A100, H100, B200). Most nodes of V100 have no switches: pairs of GPUs have one l
 def generation_of(bytes_per_s: float) -> int | None:
     """Return the newest generation of NVLink that a GPU with these bytes per second each way can have, or None.
 
-    The second generation is never returned, because few of its nodes have switches; a user must name it.
+    Generation 2 is never returned: few of its nodes have switches, so that a user must name it.
 
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]

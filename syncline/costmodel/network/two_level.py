@@ -92,7 +92,7 @@ class Sites(CostsOfLinks):
     To describe two sites joined by one link of latency L, use two uplinks of L / 2 each.
 
     Args:
-        sites: number of sites, whose sizes differ by at most one, the larger first; or the number of workers of each.
+        sites: workers of each site, or the number of sites; their sizes then differ by at most one, the larger first.
         lan: the link that each worker has inside its site.
         uplink: each site's link to the core of the wide-area network (one for all, or one per site): up is away from
             the site, and the latency is one way, to the core.
@@ -228,7 +228,7 @@ class SitesTopology(ByValue, NetworkTopology):
 
 
 def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
-    """Return the levels of a network; a level has None units if their number follows from that of the workers.
+    """Return the levels of a network; the level whose units are None has as many as the workers need.
 
     Raises:
         SpecError: sites of different sizes or uplinks.

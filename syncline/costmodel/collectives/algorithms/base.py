@@ -106,7 +106,7 @@ def doublings(workers: IntOrArray) -> IntOrArray:
 
 
 def folding_rounds(workers: IntOrArray) -> IntOrArray:
-    """Return the number of rounds for workers beyond a power of two: one in and one out, or 0 if there are none."""
+    """Return the number of rounds that workers beyond a power of two add: 2, one in and one out; 0 without them."""
     return 2 * (tree_depth(workers) - doublings(workers))
 
 

@@ -37,8 +37,8 @@ from syncline.costmodel.numerics.arrays import IntOrArray, frozen
 def range_halvings(workers: int) -> tuple[tuple[RankArray, RankArray, RankArray], ...]:
     """Return the rounds of a binomial tree, in which the range of P workers is halved until each range has one worker.
 
-    A round is the first workers of all ranges, which send; the first workers of their upper halves, which receive; and
-    the numbers of workers in the upper halves, which are the larger halves if they differ.
+    Each round has three arrays: the senders, the first worker of each range; the receivers, the first worker of each
+    upper half; and the numbers of workers in the upper halves. An upper half is at least as large as the lower one.
     """
     halvings: list[tuple[RankArray, RankArray, RankArray]] = []
     ranges = [(0, workers)]  # first worker and length of each range
