@@ -461,7 +461,7 @@ def _switch_algorithms_s(
             times["NVLS with SHARP"] = np.where(can_switch & is_multi_node, fixed_s + sharp_s, np.inf)
     if gpu_nodes.sharp:  # CollNetDirect: GPUs exchange parts inside the node, and the network's switches sum each part
         other_gpus = np.subtract(gpus, 1)
-        steps_us = 2 * (np.minimum(1, other_gpus) * COLLNET_STEP_US + other_gpus * COLLNET_GPU_US)
+        steps_us = 2 * ((other_gpus > 0) * COLLNET_STEP_US + other_gpus * COLLNET_GPU_US)
         node_rate = COLLNET_PART[costs.generation] * costs.nvlink_part * gpu_nodes.nvlink_bytes_per_s
         node_bytes_s = 2 * total_bytes * (other_gpus / gpus) / node_rate
         bytes_s = np.maximum(node_bytes_s, total_bytes / network_rate)

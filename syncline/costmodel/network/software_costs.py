@@ -188,8 +188,8 @@ class NcclCosts:
         ring_latencies: number of link latencies that a ring's call takes on top of its messages, while workers
             synchronise and TCP's windows open.
         chain_latencies: the same for every other algorithm.
-        stored_part: size of a piece's first slice as a part of the piece, from ``1 / S`` to 1; None: ``1 / S``. A
-            worker of a ring must receive this slice before it forwards the piece.
+        stored_part: size of a piece's first slice as a part of the piece, from 0 to 1; None: ``1 / S``. A worker of a
+            ring must receive this slice before it forwards the piece.
     """
 
     buffer_bytes: float = 4.0 * 2**20

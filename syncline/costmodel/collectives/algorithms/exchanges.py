@@ -155,7 +155,7 @@ HALVING = Algorithm(
 def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of Rabenseifner's all-reduce of n bytes."""
     power = largest_power(workers)
-    gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
+    gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))  # backwards, these rounds are a reduce-scatter
     return folded_rounds(workers, nbytes, among_power=(*gathering[::-1], *gathering), result_senders=np.arange(power))
 
 
