@@ -217,7 +217,7 @@ def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str =
 
 
 def sequence_assumption(shape: ModelShape, origin: str | None = None) -> Assumption:
-    """Return the tokens of a training sequence; without an origin they are the model's."""
+    """Return the number of tokens in a training sequence; if the origin is None, it is the model's."""
     text, source = f"{shape.sequence:,} tokens", ""
     if origin is None:
         origin, source = f"as {shape.name} has it", shape.source
@@ -302,7 +302,7 @@ def _memory_plan_assumptions(rows: Sequence[Mapping[str, Any]]) -> Iterable[Assu
 
 
 def _repair_assumptions(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
-    """Yield the repair of failed machines if the rows are of machines that fail."""
+    """Yield the time to repair a failed machine if the rows are of machines that fail."""
     for row in rows:
         if row.get("repair_s") is not None:
             yield repair_assumption(row["repair_s"], row["spares"])
@@ -310,7 +310,7 @@ def _repair_assumptions(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumptio
 
 
 def repair_assumption(repair_s: float, spares: int) -> Assumption:
-    """Return the repair of failed machines, with its publication if it is the default."""
+    """Return the time to repair a failed machine, with its publication if it is the default."""
     text = format_seconds(repair_s)
     if spares:
         text += f"; {spares:,} spare machines replace failed ones at once"

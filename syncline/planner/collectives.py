@@ -232,7 +232,7 @@ def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
 
 
 def choices(question: CostQuestion, kind: str, network: Network) -> dict[str, str]:
-    """Return the algorithm that each policy chooses."""
+    """Return the algorithm that each policy chooses, by the name of the policy."""
     return {name: chosen_by(name, kind, question.workers, question.nbytes, network) for name in POLICIES}
 
 

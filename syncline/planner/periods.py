@@ -27,12 +27,12 @@ def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:
 
 
 def exchanges_now_and_then(method: MethodBase) -> bool:
-    """Return whether a method has a period, and one of more than a step."""
+    """Return whether a method has a period of more than one step."""
     return int(getattr(method, "period", 1)) > 1
 
 
 def has_own_period(candidate: Any) -> bool:
-    """Return whether a method of `methods_at_period` has its own period: a method, or fields with a period."""
+    """Return whether a candidate of `methods_at_period` has its own period: a method, or fields with a period."""
     return isinstance(candidate, MethodBase) or (isinstance(candidate, Mapping) and "period" in candidate)
 
 
@@ -70,7 +70,7 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
 
 
 def parse_period(period: str | int) -> int:
-    """Return a number of steps between exchanges.
+    """Return the number of steps between exchanges that an option sets.
 
     Raises:
         SpecError: it is no whole number of steps.

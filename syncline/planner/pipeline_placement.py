@@ -129,7 +129,7 @@ class PlacementClock:
         return np.append(1 / np.asarray(self.topology.bandwidth_bytes_per_s, dtype=np.float64), 0.0)
 
     def _lines(self, senders: Ints, receivers: Ints) -> _Lines:
-        """Return the lines of messages between positions ``(S, ...)``, for each of S placements.
+        """Return the seconds per byte and the latency of messages between positions ``(S, ...)`` of S placements.
 
         All messages of a placement are sent at the same time and share the channels equally.
         """
@@ -196,7 +196,7 @@ IMPROVEMENT = 1 - 1e-9
 
 
 class FoundPlacement(NamedTuple):
-    """The result of a search.
+    """The placement that a search found.
 
     Attributes:
         positions: position of each rank, ``(P,)``.
@@ -210,7 +210,7 @@ class FoundPlacement(NamedTuple):
 
 
 def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes: Ints) -> FoundPlacement:
-    """Return the placement with the lowest score that the search finds, with the swaps from all starts.
+    """Return the placement with the lowest score that the search finds; its ``swaps`` are those from all starts.
 
     Args:
         clock: the clock of pipelines on a topology of N positions.

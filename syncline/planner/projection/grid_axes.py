@@ -183,7 +183,7 @@ class NetworkGrid:
 
 
 def _read_network(value: Any, option: str) -> Network:
-    """Return the network that a value describes; a network without a name is named after its link, as in specs."""
+    """Return the network that a value describes; without a name, its description is its name, as in specs."""
     parsed_network = network(value, option)
     fields_or_name = network_fields(parsed_network)
     if parsed_network.name or isinstance(fields_or_name, str):

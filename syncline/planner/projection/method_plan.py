@@ -86,7 +86,7 @@ class PlannedSettings:
         self._memory_plans: dict[Any, MemoryPlan] = {}
 
     def plan_memory(self, states: IntOrArray, errors: IntOrArray, buffer_bytes: Floats, can_shard: bool) -> MemoryPlan:
-        """Return the memory plan of a method, from a cache for all methods with these arguments.
+        """Return the memory plan of a method, from a cache, because several methods have the same arguments.
 
         Args:
             states: number of elements that a worker stores besides parameters.
@@ -229,7 +229,7 @@ class MethodPlan:
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """Return the traffic of a worker inside its replica and between replicas, one for settings of equal steps."""
+        """Return the traffic inside replicas and between them, one `Traffic` for settings that exchange alike."""
         settings, traffic_between = self.settings, self._traffic_between
         has_sharers = settings.layout.gradient_workers > 1  # other workers of the replica have the same parameters
         sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)

@@ -46,7 +46,7 @@ from syncline.specs import ProjectSpec
 
 
 class StepSchedule(NamedTuple):
-    """The schedule of a worker's step.
+    """The seconds and the exchanges of a worker's step, for a simulation of its steps.
 
     Attributes:
         busy_s: seconds of computing, and of waiting inside the replica.
@@ -65,7 +65,7 @@ class StepSchedule(NamedTuple):
 
 @dataclass
 class _SharedPrices:
-    """The prices on one network that methods of a single setting have in common.
+    """The prices on one network that the methods of a plan share if the plan has a single setting.
 
     Attributes:
         cache: prices of calls on the network.
@@ -383,7 +383,7 @@ class ProjectionPlan:
         return selection.cache[key]
 
     def _zero_codes(self, network: Network) -> NDArray[np.int64]:
-        """Return zeros ``(S, n)`` for S settings on n links whose fields are arrays, or on another network (n = 1)."""
+        """Return zeros for S settings and n links, ``(S, n)``; n is 1 unless the network is a link with arrays."""
         num_links = 1
         if isinstance(network, Link) and np.ndim(network.bandwidth_bytes_per_s):
             num_links = np.shape(network.bandwidth_bytes_per_s)[-1]
@@ -420,7 +420,7 @@ class ProjectionPlan:
     def algorithms(
         self, method_index: int, network: Network, cache: PriceCache, code_by_text: dict[str, int]
     ) -> NDArray[np.int64]:
-        """Return the code of the text in each setting that names the algorithms of a method's calls, ``(S, n)``.
+        """Return for each setting the code of a text that names the algorithms of a method's calls, ``(S, n)``.
 
         The text has the algorithm of the largest call first, and each algorithm once.
 
@@ -463,9 +463,9 @@ def shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[
 
 
 def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Return the exchanges of every step inside a replica, and the rarer ones between replicas, which follow them.
+    """Return the *regular* exchanges, in every step inside a replica, and the *rare* ones, which follow them.
 
-    If replicas also exchange in every step, all exchanges are in the first list, which is priced together.
+    If replicas also exchange in every step, all exchanges count as regular and are priced together.
     """
     regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
     rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]

@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class PriceCache(dict[Any, CollectivePrices]):
-    """Prices of collectives on one network, which all plans on this network share, by what decides each price.
+    """Prices of collectives on one network, which several plans share; a key has all else that decides a price.
 
     Attributes:
         has_closed_forms: whether all prices have a closed form.
@@ -75,7 +75,7 @@ class PricedSettings:
         return price_ndim(self.network)
 
     def at_rows(self, rows: Indices) -> PricedSettings:
-        """Return some of these settings, by their indices ``rows``, with their links, factors and this cache."""
+        """Return some of these settings, by their indices ``rows``, with their links and factors and the same cache."""
         count, (computing, communication) = len(self.settings), self.factors
         if isinstance(computing, np.ndarray):
             computing = computing[rows]
@@ -169,13 +169,13 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
 def joined_rows(
     rows_and_times: Sequence[tuple[Indices, Any]], names: Iterable[str], count: int, ndim: int
 ) -> dict[str, Floats]:
-    """Return the fields ``names`` of several times as arrays of ``count`` rows and ``ndim`` axes; other rows are 0.
+    """Join several times, such as `StepTime`, into one array for each of their fields; rows without a time are 0.
 
     Args:
-        rows_and_times: the rows of each time in the arrays; a field of a time is a number, or an array that broadcasts.
+        rows_and_times: times, with the rows of the arrays that each fills; fields are numbers or broadcast to the rows.
         names: names of the fields.
-        count: number of rows.
-        ndim: number of axes.
+        count: number of rows of the arrays.
+        ndim: number of axes of the arrays.
     """
     columns = {}
     for name in names:

@@ -116,7 +116,7 @@ def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
 
 
 def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
-    """Yield neighbouring specs that can be priced together, because they differ only in workers and computing."""
+    """Yield groups of neighbouring specs that differ only in workers and computing, with all methods of each group."""
     tensors_by_model: dict[int, Any] = {}
     group: list[ProjectSpec] = []
     methods: tuple[MethodBase, ...] = ()  # all methods of the group's specs; a spec may leave some out

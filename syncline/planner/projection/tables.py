@@ -185,8 +185,8 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
         columns.append("workers")
     if "cost" not in training:
         columns.append("step_time_s")
-    if "cost" not in training and "tokens" not in training:
-        columns.append("waiting")
+        if "tokens" not in training:
+            columns.append("waiting")
     columns.append("speedup")
     if not training and any(row.get("faster") for row in rows):  # some bandwidths are known
         columns.append("faster_by_5_percent")

@@ -116,7 +116,7 @@ def _rows_of(mask: NDArray[np.bool_]) -> Indices:
 
 
 def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
-    """Return the value for each number of workers; of ``same_for_all`` values compute only the first and the last."""
+    """Return the value for each number of workers; if ``same_for_all``, try only the first and the last number."""
     if len(counts) > 2 and same_for_all:
         first_value = value_of(counts[0])
         if first_value == value_of(counts[-1]):
@@ -240,7 +240,7 @@ class StepOptions(NamedTuple):
 def traffic_of_replicas(
     tensors: Sequence[int], replicas: Indices, mask: NDArray[np.bool_], steps: int, options: StepOptions
 ) -> list[Traffic]:
-    """Return the exchanges of every step if all parameters of a worker are shared with other replicas alone.
+    """Return the exchanges of every step between replicas, if no two workers of a replica have the same parameters.
 
     Args:
         tensors: number of elements of each tensor of a worker.

@@ -162,7 +162,7 @@ def loss_fit_method(method: MethodBase) -> str:
     }
     if is_covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
-    if method.name in (*is_covered, "ddp-adam"):  # not the name of a fit's method, which a label may be by chance
+    if method.name in (*is_covered, "ddp-adam"):  # a label that is by chance the name of a fit's method
         return f"{method.name}, otherwise"
     return method.name
 
