@@ -51,7 +51,7 @@ The simulation is imported when a projection first needs it.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PricedSettings:
     """The settings of a plan that are priced together on a network.
 
