@@ -136,7 +136,7 @@ class Sweep(
     )  # fmt: skip
     problem: Any = shared.problem()
     method: Any = shared.method(help="The method; several methods are a grid.")
-    network: Any = shared.method(help="The network that times the training.")
+    network: Any = option("The network that times the training.", place=PYTHON)
     workers: int | None = shared.workers()
     steps: int | None = shared.steps()
     seeds: Any = option(

@@ -155,9 +155,6 @@ DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
 BISECTIONS = 7
 """Number of bisections of a factor of two: to half a percent."""
 
-FastestPlan = Callable[[float], int]
-"""A function from a factor on the present value of a quantity to the index of the fastest plan."""
-
 
 class PreparedPlan(NamedTuple):
     """A plan that can be priced on any network, with the steps of its training.
@@ -281,7 +278,7 @@ class LeaderChange(NamedTuple):
 
 
 def _find_change(
-    fastest_at: FastestPlan, doublings: int, is_increase: bool, allowed: Collection[int] = (0,)
+    fastest_at: Callable[[float], int], doublings: int, is_increase: bool, allowed: Collection[int] = (0,)
 ) -> LeaderChange:
     """Find the factor on a quantity at which the fastest plan is no longer one of the allowed plans.
 
@@ -345,18 +342,18 @@ def _threshold_record(
 
 def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_increase: bool) -> dict[str, Any]:
     """Find the number of workers at which another plan becomes the fastest, with the same batch and number of sites."""
-    changed_at, fastest, looked_to = None, None, 1.0
+    change = LeaderChange(None, becomes=None, looked_to=1.0)
     doublings, halvings = DOUBLINGS["workers"]
     for exponent in range(1, (doublings if is_increase else halvings) + 1):
         factor = 2.0**exponent if is_increase else 0.5**exponent
         times_s = _times_with_workers(question, rows, factor)
         if times_s is None or math.isinf(min(times_s)):  # no plan can have so many workers
             break
-        looked_to = factor
-        if np.argmin(times_s) != 0:
-            changed_at, fastest = factor, int(np.argmin(times_s))
+        change = change._replace(looked_to=factor)
+        fastest = int(np.argmin(times_s))
+        if fastest != 0:
+            change = LeaderChange(factor, becomes=fastest, looked_to=factor)
             break
-    change = LeaderChange(changed_at, becomes=fastest, looked_to=looked_to)
     return _threshold_record("workers", question.workers, is_increase, change=change, bounds=(1.0, 1.0))
 
 

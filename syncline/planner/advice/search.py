@@ -42,7 +42,7 @@ REFUSED_KEPT = 6
 
 
 class PlanSetting:
-    """A plan's setting, in which methods are estimated when they are first asked for, and share prices.
+    """A plan's setting, with an estimate of each method in it; the estimates share prices.
 
     Args:
         question: the question of advice.
@@ -58,13 +58,7 @@ class PlanSetting:
         self.prepared = ProjectionPlan([spec_of_setting(question, plan, methods)], lazy=True)
         self.network = plan.on(question.network, question.workers)
         self.cache = question.price_cache(self.network)
-        self._estimates: dict[int, QuickEstimate] = {}
-
-    def estimate(self, index: int) -> QuickEstimate:
-        """Return the estimate of the method with an index."""
-        if index not in self._estimates:
-            self._estimates[index] = QuickEstimate(self, index)
-        return self._estimates[index]
+        self.estimates = [QuickEstimate(self, index) for index in range(len(methods))]  # compute nothing yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +152,7 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
         if estimate.recomputes:
             setting, plan = estimate.setting, replace(estimate.setting.plan, recomputed_layers="fewest")
             with_fewest = PlanSetting(setting.question, plan, setting.methods)
-            fastest[number] = min(estimate, with_fewest.estimate(estimate.index), key=attrgetter("step_s"))
+            fastest[number] = min(estimate, with_fewest.estimates[estimate.index], key=attrgetter("step_s"))
     yield from sorted(fastest, key=attrgetter("step_s"))[:count]
 
 
@@ -233,7 +227,7 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
                 setting = PlanSetting(question, TrainingPlan(methods[0], layout, placement=placement), methods)
             except SpecError:  # the model refuses the layout
                 continue
-            for estimate in map(setting.estimate, fitting):
+            for estimate in (setting.estimates[index] for index in fitting):
                 if estimate.is_refused:
                     continue
                 if methods[estimate.index].sends_in_backward:
@@ -267,12 +261,12 @@ class _ReplicaLayouts:
     def first_fitting(self, method_index: int) -> tuple[int, QuickEstimate] | None:
         """Return the index of the fastest layout that a method fits into, and its estimate there; None: no layout."""
         for index, layout in enumerate(self.layouts()):
-            estimate = layout.setting.estimate(method_index)
+            estimate = layout.setting.estimates[method_index]
             if estimate.fits:
                 return index, estimate
             if estimate.is_refused:
                 fitting_layouts = [other for other in self.estimates if other.fits]
-                if all(other.setting.estimate(method_index).is_refused for other in fitting_layouts):
+                if all(other.setting.estimates[method_index].is_refused for other in fitting_layouts):
                     break  # no layout accepts the method
         return None
 

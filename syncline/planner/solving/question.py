@@ -21,6 +21,7 @@ from syncline.planner.solving.variables import (
     method_variable,
     workers_variable,
 )
+from syncline.questions.declare import listed
 from syncline.questions.projections import VARIABLES, Solve
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.cluster.hardware import parse_prices
@@ -257,13 +258,11 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.
     """
-    if choices is None:
-        return []
     links_and_prices: list[tuple[Any, Any]] = []
     if isinstance(choices, Mapping):
         links_and_prices += choices.items()
     else:
-        for choice in choices if isinstance(choices, list | tuple) else [choices]:
+        for choice in listed(choices):
             links_and_prices += _links_with_prices(choice)
     offers = []
     for value, price in links_and_prices:

@@ -27,30 +27,11 @@ class BoundedValue(NamedTuple):
 UNKNOWN_VALUE = BoundedValue(None, None, None)
 
 
-class TargetKind(NamedTuple):
-    """The rule that computes the margin between a quantity, such as the time of a training, and its target.
+AT_LEAST = ("utilisation", "compute_utilisation", "speedup")
+"""Targets whose quantity must be at least the limit; the quantity of any other target must be at most the limit."""
 
-    Attributes:
-        at_least: whether the quantity must be at least the limit; else at most.
-        share: whether quantity and limit are shares, so that the margin is their difference; else the margin is the
-            difference of their logarithms.
-    """
-
-    at_least: bool
-    share: bool = False
-
-
-TARGET_KINDS: Mapping[str, TargetKind] = {
-    "deadline_s": TargetKind(at_least=False),
-    "budget": TargetKind(at_least=False),
-    "step_time_s": TargetKind(at_least=False),
-    "utilisation": TargetKind(at_least=True),
-    "compute_utilisation": TargetKind(at_least=True, share=True),
-    "exposed": TargetKind(at_least=False, share=True),
-    "speedup": TargetKind(at_least=True),
-    "loss_penalty": TargetKind(at_least=False),
-    "memory": TargetKind(at_least=False),
-}
+DIFFERENCES = ("compute_utilisation", "exposed")
+"""Targets whose margin is the difference of quantity and limit; other margins are differences of logarithms."""
 
 
 @dataclass(frozen=True)
@@ -187,15 +168,14 @@ def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) ->
     """
     margins_by_target: dict[str, NDArray[np.float64]] = {}
     for name, limit in targets.specified.items():
-        kind = TARGET_KINDS[name]
         value = np.array([np.nan if number is None else number for number in target_values[name]], dtype=np.float64)
-        if kind.share:
+        if name in DIFFERENCES:
             excess = value - limit
         else:
             # The quantity of a loss penalty is a ratio of losses.
             with np.errstate(divide="ignore"):
                 excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
-        margins_by_target[name] = excess if kind.at_least else -excess
+        margins_by_target[name] = excess if name in AT_LEAST else -excess
     all_margins = np.stack(list(margins_by_target.values()))
     # The first unknown margin, else the smallest: `argmin` and `min` take nan for the least.
     index = int(np.argmin(all_margins[:, 0]))
