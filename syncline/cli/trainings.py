@@ -18,16 +18,9 @@ from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.interrupts import exit_code
 from syncline.questions.processes import Calibrate, Validate
-from syncline.questions.trainings import Best, Compare, Replicate, Sweep
+from syncline.questions.trainings import Best, Replicate, Sweep
 from syncline.runs.processes.forked import start_server
 from syncline.runs.processes.progress import Listener, listening, progress
-
-
-def print_compare(question: Compare) -> None:
-    """Train and time several methods, and print the comparison."""
-    if question.jobs != 1:
-        start_server()  # the server imports modules while this process does
-    print_run(question)
 
 
 def print_run(question: Any) -> None:
@@ -36,6 +29,8 @@ def print_run(question: Any) -> None:
     Raises:
         typer.Exit: Ctrl-C ended the run, or one of its processes failed (exit code 1).
     """
+    if getattr(question, "jobs", 1) != 1:
+        start_server()  # the server of parallel trainings imports modules while this process does
     console = new_console()
     is_watched = question.command != "pipeline"  # a simulation is too short for a line on its progress
     result = answer(question, partial(progress, console)) if is_watched else answer(question)
@@ -54,7 +49,7 @@ def print_run(question: Any) -> None:
         raise typer.Exit(1)
 
 
-print_launch = print_pipeline = print_run
+print_compare = print_launch = print_pipeline = print_run
 
 
 def print_calibrate(question: Calibrate) -> None:

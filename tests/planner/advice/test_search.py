@@ -24,7 +24,7 @@ def quick_estimates(
     question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]
 ) -> Iterator[QuickEstimate]:
     setting = PlanSetting(question, plan, methods)
-    return map(setting.estimate, range(len(methods)))
+    return setting.estimates
 
 
 @pytest.fixture(scope="module")
