@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,11 +20,8 @@ from syncline.questions.projections import Advise
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
 
 
-def quick_estimates(
-    question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]
-) -> Iterator[QuickEstimate]:
-    setting = PlanSetting(question, plan, methods)
-    return setting.estimates
+def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
+    return PlanSetting(question, plan, methods).estimates
 
 
 @pytest.fixture(scope="module")
