@@ -98,7 +98,7 @@ def number_of(text: str, name: str, file: Path, line: int) -> float:
 
 
 def payload_bytes(kind: str, whole_bytes: float, workers: int) -> float:
-    """Return a benchmark's size in the bytes of closed forms, which for a gather count each worker's part.
+    """Return the bytes that closed forms count for a benchmark's size: for a gather, those of one worker's part.
 
     Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
     """
@@ -129,7 +129,7 @@ MACHINES = {word.lower(): gpu.network for word, gpu in GPUS.items() if gpu.netwo
 
 
 def gpus_in(names: str) -> list[Gpu]:
-    """Return the GPUs whose words a driver's name has.
+    """Return the GPUs of `GPUS` whose names are words of a driver's name.
 
     >>> gpus_in("NVIDIA A100-SXM4-80GB")
     [Gpu(network='dgx-a100', nvlink=3)]

@@ -295,7 +295,7 @@ def write_results(
 
 
 def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
-    """Join timelines into one that numbers all workers; return it with the workers' names, a key and a number each."""
+    """Join timelines into one that numbers all workers; return it with the workers' names, such as ``KEY 0``."""
     columns_of_timelines: list[dict[str, np.ndarray]] = []
     names: list[str] = []
     for key, timeline in timelines.items():

@@ -210,7 +210,7 @@ def clock_offset_ns(
 def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterator[None]:
     """Create the default group of ``torch.distributed`` for the duration of a ``with`` block.
 
-    An error that ends the block makes the other ranks fail too when the group closes. So the error gets its time as an
+    If an error ends the block, the group closes, and the other ranks fail, too. So the error gets its time as an
     attribute: the watching process reports the first error (`syncline.measure.processes.watchdog.write_failure`).
     """
     dist.init_process_group(

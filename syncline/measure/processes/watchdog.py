@@ -187,7 +187,7 @@ def read_failures(folder: Path) -> list[ReportedFailure]:
 
 
 def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
-    """Run ``target(rank, *args)`` in a watched process, which ends with its parent, and exit the process."""
+    """Run ``target(rank, *args)`` in this watched process, and exit; the process also ends if its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process if the user interrupts it
     end_with_parent()
     try:

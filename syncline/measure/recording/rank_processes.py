@@ -36,8 +36,8 @@ def fork_process() -> int:
     """Fork this process, and return the child's process id, or 0 in the child, which ends with this process.
 
     A fork copies no thread but the calling one, and the child must not wait for the others. So OpenMP's threads end
-    before the fork, and the child's garbage collector skips the objects of this process, whose finalizers may wait for
-    threads. When the child ends, it does not end this process's other children.
+    before the fork, and the child's garbage collector skips the objects of this process, because their finalizers may
+    wait for threads. When the child ends, it does not end this process's other children.
     """
     end_openmp_threads = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)  # OpenMP 5 has it
     if end_openmp_threads is not None:

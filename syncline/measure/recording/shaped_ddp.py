@@ -107,7 +107,7 @@ class ShapedDataParallel(nn.Module):
 
     def _handle_gradient(self, parameter: Tensor) -> None:
         """Send the buckets that are complete now that the gradient of a parameter is ready."""
-        if not self.require_backward_grad_sync:
+        if not self.require_backward_grad_sync:  # inside `no_sync`
             return
         if not self.ready:  # the first gradient of a backward pass
             torch.autograd.Variable._execution_engine.queue_callback(self._finish_backward)

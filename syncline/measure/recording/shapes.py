@@ -104,7 +104,7 @@ class Families:
         return families
 
     def translate(self, record: RankRecord, rank: int) -> RankRecord:
-        """Return the record that ``rank`` has if it does the same work as the rank of ``record`` in its own groups."""
+        """Return the record of ``rank`` if it does in its own groups what the rank of ``record`` does in that rank's."""
 
         def group_of_rank(recorded_name: str) -> Group:
             """Return the group of ``rank`` that corresponds to a group of the recorded rank."""

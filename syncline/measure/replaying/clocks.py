@@ -61,7 +61,7 @@ class Window(NamedTuple):
 
     @classmethod
     def for_steps(cls, steps: int) -> Window:
-        """Return the window of a run with this number of optimizer steps; a run with at most one is its own window."""
+        """Return the window of a run with this number of optimizer steps; a run of at most one step is all window."""
         return cls(first=1, last=steps) if steps > 1 else cls(first=0, last=1)
 
     @property

@@ -297,8 +297,8 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
     Args:
-        policy: an algorithm or a policy such as ``auto``; None: the default. It also applies to a group for which
-            `group_algorithm` knows no fastest algorithm.
+        policy: an algorithm or a policy such as ``auto``; None: the default. The policy also decides for a group for
+            which `group_algorithm` knows no fastest algorithm.
     """
 
     @cache
@@ -388,7 +388,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
     """Return a function that returns the seconds of a collective of any group, without simulating each message.
 
     As in projections, all groups of the same kind call the collective at the same time, and share network cards and
-    uplinks (see `collective_prices`). An irregular group is simulated by itself.
+    uplinks (see `collective_prices`). A group of ranks at unequal distances is simulated by itself.
 
     ``policy``: algorithm or policy; None: the algorithm of the network's library.
     """
@@ -407,7 +407,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
         return float(collective_finish_s(kind, len(ranks), nbytes, network=group_topology, algorithm=name).max())
 
     def seconds_of(event: Started) -> float:
-        first_group = first_group_like(event.ranks, workers)  # None for an irregular group
+        first_group = first_group_like(event.ranks, workers)  # None for ranks at unequal distances
         if first_group is not None:
             seconds = simultaneous_groups_s(event.kind, event.payload_bytes, first_group)
             if not math.isnan(seconds):  # NaN: the network cannot join such groups

@@ -81,9 +81,9 @@ class RoundReport(_Head):
         previous_begun, previous_ns = -1, max(zero_ns, self.begun_ns)
         for _, begun_before, kept_before, begun_ns, ended_ns in self.steps:
             if not previous_begun < begun_before < num_begun:
-                raise MalformedMessage("places that no step has")
+                raise MalformedMessage("a number that no step has")
             if kept_before > begun_before:
-                raise MalformedMessage("a count above the place")
+                raise MalformedMessage("more kept steps than steps")
             if not previous_ns <= begun_ns <= ended_ns:
                 raise MalformedMessage("times out of order")
             previous_begun, previous_ns = begun_before, ended_ns

@@ -147,10 +147,10 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
 
 
 def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of process groups by name, which PyTorch's own traces have as JSON inputs of a METADATA node."""
+    """Return the ranks of process groups by name, from a METADATA node with JSON, as PyTorch's own traces have it."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
-        if node.type == METADATA and "pg_name" in node.inputs.values:  # a text
+        if node.type == METADATA and "pg_name" in node.inputs.values:  # a text, perhaps JSON
             try:
                 (text,) = json.loads(node.inputs.values)  # a list with one string, which also contains JSON
                 for group in json.loads(text):
