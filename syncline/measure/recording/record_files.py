@@ -209,7 +209,7 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 def _event_from_row(
     rank: int, event_class: Any, row: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Event:
-    """Return the event of a row, whose ``group`` is an index into ``groups``. This removes columns from the row."""
+    """Return the event of a row and remove columns from the row; its ``group`` is an index into ``groups``."""
     if "group" not in row:  # neither a collective nor a message
         event: Event = event_class(**row)
         return event

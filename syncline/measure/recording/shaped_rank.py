@@ -289,7 +289,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
 def apply_to_tensors(
     module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> Any:
-    """Convert a module's parameters and buffers in place of ``Module._apply``, which swaps memory that fakes lack."""
+    """Convert a module's tensors in place of ``Module._apply``, which swaps memory, which fake tensors lack."""
     converted_by_id: dict[int, Any] = {}  # a tensor that several modules share is converted once
     modules = module.modules() if recurse else [module]
     for child in modules:
@@ -308,7 +308,7 @@ def apply_to_tensors(
 
 
 class StageVote:
-    """The vote of a pipeline stage on whether shapes are static, in place of the tensor with a value that torch has.
+    """The vote of a pipeline stage on whether shapes are static, in place of torch's tensor, which has a value.
 
     Args:
         message: the fake tensor that the stages send each other for the vote.

@@ -104,7 +104,7 @@ class Families:
         return families
 
     def translate(self, record: RankRecord, rank: int) -> RankRecord:
-        """Return the record of ``rank`` if it does in its own groups what the rank of ``record`` does in that rank's."""
+        """Return a recorded rank's record as that of ``rank``, with the groups of ``rank`` in place of its own."""
 
         def group_of_rank(recorded_name: str) -> Group:
             """Return the group of ``rank`` that corresponds to a group of the recorded rank."""

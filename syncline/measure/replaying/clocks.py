@@ -297,7 +297,7 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
 
 
 def _replay_with_bounds(record: TraceRecord, network: Network, question: ReplayedOn) -> TimedReplay:
-    """Replay a record on a network; as predicted, with the bounds of its times, and without the user's changes."""
+    """Replay a record on a network as predicted, at the bounds of its times, and without the user's changes."""
     replayed, clock = replay_and_time(record, network, question)
     if isinstance(question.hardware, MeasuredComputing):
         computing = uncertainties()[TIMED_STEPS]

@@ -172,8 +172,8 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
 def memory_file(folder: Path) -> Iterator[Path]:
     """Yield the path of a file through which the processes of a plan share memory, and remove the file at the end.
 
-    The file is in ``/dev/shm`` if the system has it, and else in the plan's ``folder``, whose path gives it a name that
-    no other plan has.
+    The file is in ``/dev/shm`` if the system has it, and else in the plan's ``folder``. The path of that folder gives
+    the file a name that no other plan has.
     """
     memory = Path("/dev/shm")
     name = "syncline-" + hashlib.sha256(str(folder).encode()).hexdigest()[:16]

@@ -210,7 +210,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """Return which of the `TABLES` a file is, from its header, and its rows as text."""
+    """Return the name in `TABLES` of a file's table, which its header tells, and the table's rows as text."""
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:

@@ -108,7 +108,7 @@ SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
 
 
 def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
+    """Return a predicted row with the bounds of its step, of its mean step if it predicts one, and their ``basis``."""
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
     predicted_ms = row["predicted_ms"]
