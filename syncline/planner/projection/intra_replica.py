@@ -202,7 +202,7 @@ class IntraReplica:
             algorithm: algorithm of collectives, or the policy that chooses it, see `ClockSpec.algorithm_on`.
         """
         layout, model = self.layout, self.model
-        computes_alone = layout.workers == layout.data and layout.expert == 1  # whole sequences of a whole model
+        computes_alone = layout.workers == layout.data and layout.expert == 1  # each worker has the whole model
         if not isinstance(model, ModelShape) or computes_alone:
             return ReplicaTimes(step_s=compute_s, compute_s=compute_s)
         # Settings with equal workers, micro-batches and recomputed layers have the same step, on links that may differ.
@@ -228,7 +228,7 @@ class IntraReplica:
                     bytes_per_number=self.bytes_per_number, most_recomputed=recomputed_layers,
                     overlapped=self.kernels.overlapped,
                 )  # fmt: skip
-            except NoClosedForm:  # those between replicas have none either: `ProjectionPlan.evaluators` has the reason
+            except NoClosedForm:  # collectives between replicas have none either, which `evaluators` reports
                 times = ReplicaTimes(*(np.nan * computing_s[rows] for _ in ReplicaTimes._fields))
             rows_and_times.append((rows, times))
         if len(rows_and_times) == 1:

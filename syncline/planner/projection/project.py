@@ -58,6 +58,13 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]  # nan: an unknown time
 
 
+def subject_of(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
+    """Return the model, the hardware and the layout of a projection as rows name them; None if there is none."""
+    layout = spec.layout.build()
+    machine = spec.compute.hardware.name if spec.compute.hardware else None
+    return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
+
+
 FEW_ROWS = 1000
 """Number of rows up to which thresholds are found by default."""
 

@@ -20,7 +20,7 @@ from syncline.fields import MANY, explain
 from syncline.methods import MethodBase
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.project import NO_RECORDS, project
+from syncline.planner.projection.project import NO_RECORDS, project, subject_of
 from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES, PRODUCT_FORMATS
@@ -332,10 +332,10 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 
 def _labels(spec: ProjectSpec) -> dict[str, str]:
     """Return the labels of a projection, by field; a label is empty if the projection has no hardware or layout."""
-    layout = spec.layout.build()
+    model_name, machine, layout = subject_of(spec)
     return {
-        "model": spec.model.name,
-        "hardware": spec.compute.hardware.name if spec.compute.hardware else "",
-        "layout": layout.describe() if layout.workers > 1 else "",
+        "model": model_name,
+        "hardware": machine or "",
+        "layout": layout or "",
         "workers": f"{spec.workers:,} workers",
     }

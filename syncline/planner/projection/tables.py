@@ -16,6 +16,7 @@ from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.prediction_tables import assumptions_block
+from syncline.planner.projection.project import subject_of
 from syncline.planner.projection.training_totals import loss_fit_method, training_at_scale
 from syncline.planner.tables.display import BOUNDED, MORE, network_title, step_columns_note
 from syncline.planner.tables.table import EXTRAPOLATED, TOO_LARGE, table, waiting
@@ -131,9 +132,9 @@ def project_tables(
         return study_of(specs[0]).tables(rows, specs[0])
     has_worker_counts = len({spec.workers for spec in projections}) > 1
     columns = project_columns(rows, several=has_worker_counts)
-    has_subjects = len({_subject(spec) for spec in projections}) > 1
+    has_subjects = len({subject_of(spec) for spec in projections}) > 1
     titles_and_rows = []
-    for (model, machine, layout), specs_of_subject in groupby(projections, key=_subject):
+    for (model, machine, layout), specs_of_subject in groupby(projections, key=subject_of):
         spec = next(specs_of_subject)  # the others have other numbers of workers
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
@@ -193,13 +194,6 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
     if any(row["fits"] is False for row in rows):
         columns.append("memory_bytes")
     return columns + training
-
-
-def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
-    """Return the model, the hardware and the layout of a projection in words; None for no hardware or one worker."""
-    layout = spec.layout.build()
-    machine = spec.compute.hardware.name if spec.compute.hardware else None
-    return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
 
 def _threshold_text(row: Record) -> str | None:

@@ -249,19 +249,16 @@ def traffic_of_replicas(
         steps: T, the number of steps.
         options: options of the exchanges.
     """
-    masks = {1: mask & (replicas == 1)}  # a single replica has no other to exchange with
-    several = mask & (replicas > 1)
-    counts = np.unique(replicas[several]).tolist()
+    masks = [mask & (replicas == 1), mask & (replicas > 1)]
     if options.broadcasts_weights:  # each number of replicas has its own broadcasts
-        masks |= {count: mask & (replicas == count) for count in counts}
-    elif counts:
-        masks[counts[-1]] = several
+        masks = [mask & (replicas == count) for count in np.unique(replicas[mask])]
     traffics = []
-    for count, alike in masks.items():
-        if alike.any():
-            sharers = count if len(counts) == 1 or options.broadcasts_weights else replicas[alike]
-            exchanges = _exchanges_of_step(tensors, sharers, options) if count > 1 else []
-            traffics.append(Traffic(_rows_of(alike), exchanges, steps))
+    for alike in filter(np.any, masks):
+        counts = np.unique(replicas[alike])
+        sharers = int(counts[0]) if len(counts) == 1 else replicas[alike]
+        # A single replica has no other to exchange with.
+        exchanges = [] if counts[0] == 1 else _exchanges_of_step(tensors, sharers, options)
+        traffics.append(Traffic(_rows_of(alike), exchanges, steps))
     return traffics
 
 

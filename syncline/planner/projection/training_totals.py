@@ -23,6 +23,7 @@ from syncline.planner.projection.columns import ColumnRows, columns_of_rows, len
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import first_value
+from syncline.planner.projection.project import subject_of
 from syncline.planner.projection.whole_training import WholeTraining
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.failures import FailuresSpec
@@ -131,9 +132,7 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
-        machine, layout = spec.compute.hardware, spec.layout.build()
-        layout_name = layout.describe() if layout.workers > 1 else None
-        spec_by_row_key[spec.model.name, machine.name if machine else None, layout_name, spec.workers] = spec
+        spec_by_row_key[*subject_of(spec), spec.workers] = spec
     totals = []
     for row in rows:
         row_key = row["model"], row["hardware"], row["layout"], row["workers"]
