@@ -332,10 +332,5 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 
 def _labels(spec: ProjectSpec) -> dict[str, str]:
     """Return the labels of a projection, by field; a label is empty if the projection has no hardware or layout."""
-    model_name, machine, layout = subject_of(spec)
-    return {
-        "model": model_name,
-        "hardware": machine or "",
-        "layout": layout or "",
-        "workers": f"{spec.workers:,} workers",
-    }
+    labels = [label or "" for label in (*subject_of(spec), f"{spec.workers:,} workers")]
+    return dict(zip(("model", "hardware", "layout", "workers"), labels, strict=True))
