@@ -91,6 +91,8 @@ def test_the_largest_call_counts_and_calls_under_way_together_add_up() -> None:
     assert largest_call_bytes(calls_by_step(exchanges, 8), 4, concurrent=True) == 310
     assert largest_call_bytes(calls_by_step(exchanges, 8), 1) == 0
     assert largest_call_bytes(calls_by_step([], 8), 4) == 0
+    of_two = Exchange(30.0, collective="all_gather", first_group=range(2))  # 90 bytes of buffers in groups of 2
+    assert largest_call_bytes(calls_by_step([of_two], 1), 4) == 90
 
 
 def test_an_update_reads_everything_and_writes_weights_and_states() -> None:
