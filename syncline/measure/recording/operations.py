@@ -135,7 +135,7 @@ class KnownSteps:
         self.operations_of_step = None
 
     def _switch_counter_on(self) -> None:
-        """Switch the counter on again after an optimizer step that was not counted, and torch's function modes."""
+        """Switch the counter and torch's function modes on again after an optimizer step that was not counted."""
         self._is_counter_off = False
         self._disabled_function_modes.__exit__(None, None, None)
         self.counter.__enter__()

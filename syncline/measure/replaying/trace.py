@@ -100,7 +100,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
         The result of `trace` and ``sensitivities``; if no folder was written, without ``folder``.
 
     Raises:
-        SpecError: a folder that has no record, networks that cannot join the ranks.
+        SpecError: a folder has no record, or a network cannot join the ranks.
     """
     if not folders:
         raise SpecError("record", list(folders), "the folder of a trace, or several")

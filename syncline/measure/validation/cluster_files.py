@@ -374,7 +374,7 @@ def _measured_training_ms(row: Mapping[str, str]) -> float | None:
 
 
 def _column_ms(column: str, per_ms: float = 1.0) -> Callable[[Mapping[str, str]], float | None]:
-    """Return a function that returns the milliseconds, of ``per_ms`` units each, in a row's column; None if empty."""
+    """Return a function that reads a time in ms from a row's column, in which 1 ms is ``per_ms``; None if empty."""
     return lambda row: positive_number(row[column], column) / per_ms if row.get(column) else None
 
 
