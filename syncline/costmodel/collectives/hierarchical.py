@@ -260,7 +260,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     """Return the workers among which a group communicates at each level of a network, from the innermost level on.
 
     Levels that add no members to the group are left out. All groups have the same spacing and send at once. With a
-    spacing above 1 every worker of a unit leads a group, so that a level's ``leader_link`` is its ``link``.
+    spacing above 1 a unit has leaders of several groups, so that a level's ``leader_link`` is its ``link``.
 
     Args:
         network: network of nodes, sites or levels.

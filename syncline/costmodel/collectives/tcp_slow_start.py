@@ -78,14 +78,14 @@ def opening_connections(
     """
     if algorithm in ON_ONE_CONNECTION:
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
-    if not is_library_algorithm(kind, algorithm):
+    if not is_library_algorithm(kind, algorithm):  # each message of the longest path opens a connection
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":  # a binomial tree, too
         return rounds_and_block(kind, workers, nbytes, algorithm="binomial")
     if is_direct(kind, algorithm):  # a worker sends each other worker n/P bytes, and then the sum of its own part
         return 1, 2 * nbytes / np.asarray(workers)
     message_bytes = nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
-    return 1, message_bytes
+    return 1, message_bytes  # the connections of a chain or of posted messages open at the same time
 
 
 def collective_opening_s(
@@ -148,7 +148,7 @@ def collective_opening(
         return None
     if isinstance(network, Link):
         rate, round_trip_s = float(network.goodput_bytes_per_s), 2 * float(network.latency_s)
-    else:
+    else:  # all workers pay for the lowest bandwidth and the highest latency
         rate = float(network.bandwidth_bytes_per_s.min())
         round_trip_s = 2 * float(network.latency_s.max())
     name = default_algorithm(kind, network) if algorithm is None else algorithm

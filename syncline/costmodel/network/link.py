@@ -88,9 +88,8 @@ class Link:
         if self.duplex not in ("full", "half"):
             raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
         if self.gloo is not None and self.nccl is not None:
-            raise SpecError(
-                "link.nccl", self.nccl, "none with gloo: one library runs the collectives that name no algorithm"
-            )
+            expected = "none with gloo: one library runs the collectives that name no algorithm"
+            raise SpecError("link.nccl", self.nccl, expected)
         if self.fabric not in get_args(FabricKind):
             raise SpecError("link.fabric", self.fabric, one_of(get_args(FabricKind), str(self.fabric)))
         if self.duplex == "half" and self.upload_bytes_per_s is not None:

@@ -125,7 +125,7 @@ _cached_places: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  #
 
 
 def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
-    """Return the bytes per second and the delay of a message between each two of S workers, ``(S, S)``."""
+    """Return the bytes per second and the delay of a message from each worker (row) to each (column), ``(S, S)``."""
     count = len(ranks)
     senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
     rates, delays_s = np.zeros((count, count)), np.zeros((count, count))
@@ -189,7 +189,7 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
         cost: cost of the line from each of S places (row) to each (column), ``(S, S)``.
         combine: ``np.add``: a ring costs the sum of its lines; ``np.maximum``: its most expensive line.
     """
-    # Every ring begins at place 0. The other places have the indices 0 to S - 2; bit i of a subset's number is index i.
+    # Every ring begins at place 0. Place i + 1 has the index i, and is bit i of the numbers of subsets that contain it.
     num_others = len(cost) - 1
     num_subsets = 1 << num_others
     least_cost = np.full((num_subsets, num_others), np.inf)  # of a way from place 0, by its places and the last of them
@@ -260,11 +260,11 @@ def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
     low, high = 0, len(thresholds) - 1
     while low <= high:
         middle = (low + high) // 2
-        faster_ring = _ring_over(is_line & (rates >= thresholds[middle]), delays_s)
-        if faster_ring is None:
+        wider_ring = _ring_over(is_line & (rates >= thresholds[middle]), delays_s)
+        if wider_ring is None:
             high = middle - 1
         else:
-            ring, low = faster_ring, middle + 1
+            ring, low = wider_ring, middle + 1
     return ring
 
 
@@ -394,7 +394,7 @@ def _best_reversal(order: Ints, rates: Floats, delays_s: Floats) -> Ints | None:
     for first in range(len(order) - 1):
         for end in range(first + 2, len(order) + 1):
             candidate = np.concatenate([order[:first], order[first:end][::-1], order[end:]])
-            if narrowest_line(candidate, rates) < best_rate * SAME:
+            if narrowest_line(candidate, rates) < best_rate * SAME:  # narrower than the best ring so far
                 continue
             narrowest_rate, minus_delay_s = _quality(candidate, rates, delays_s)
             is_shorter = minus_delay_s > best_minus_delay_s * (1 - 1e-9)  # beyond rounding errors

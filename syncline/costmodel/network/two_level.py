@@ -58,7 +58,7 @@ class TwoLevel(CostsOfLinks):
         Raises:
             SpecError: the workers need several nodes and do not fill them.
         """
-        if workers <= self.per_node:
+        if workers <= self.per_node:  # a part of one node
             return (workers,)
         if workers % self.per_node:
             expected = f"a multiple of {self.per_node}, the workers of a node"
@@ -209,7 +209,7 @@ class SitesTopology(ByValue, NetworkTopology):
         source, target = self.site_by_worker[senders], self.site_by_worker[receivers]
         crosses = source != target
         lan_down = receivers if lan.duplex == "half" else self.workers + receivers
-        first_uplink = 2 * self.workers  # after the local links, the channels up of which are numbered as the workers
+        first_uplink = 2 * self.workers  # after P local links up, with the numbers of the workers, and P down
         uplink_up = first_uplink + source
         uplink_down = first_uplink + np.where(is_half_duplex[target], target, len(uplinks) + target)
         # Inside a site: up and down local links. Between sites: local up, both uplinks, local down.
