@@ -295,7 +295,7 @@ class ModelShape:
         expert_weights = sum(outputs * inputs for _, (outputs, inputs), _ in self._mlp(self.expert_width))
         return weights - (self.experts - self.experts_per_token) * expert_weights
 
-    @property
+    @cached_property
     def matmul_parameters(self) -> int:
         """Return the number of weights that multiply each token: the layers' matrices and the output head, tied or not.
 
