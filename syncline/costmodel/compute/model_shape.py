@@ -182,19 +182,19 @@ class ModelShape:
         """
         return (self.query_width + self.heads * self.rotary_width + self.attention_output_width) // 2
 
-    @property
+    @cached_property
     def layer(self) -> list[TensorShape]:
         """Return the parameters of one layer in order; the name of an expert's parameter has the expert's number."""
         return self._layer(dense=False)
 
-    @property
+    @cached_property
     def dense_layer(self) -> list[TensorShape]:
         """Return the parameters of one of the first layers, which have no experts."""
         return self._layer(dense=True)
 
     def layer_at(self, number: int) -> list[TensorShape]:
         """Return the parameters of layer ``number``, counted from 0."""
-        return self._layer(dense=number < self.dense_layers)
+        return self.dense_layer if number < self.dense_layers else self.layer
 
     def _layer(self, dense: bool) -> list[TensorShape]:
         """Return the parameters of a layer with experts or, if ``dense``, with one MLP."""
@@ -278,18 +278,16 @@ class ModelShape:
         tensors = [TensorShape("embedding", table)]
         if self.position_embedding:
             tensors.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
-        # Lists of tensors, made once for all layers.
-        layer, dense_layer = self.layer, self.dense_layer if self.dense_layers else []
         for number in range(self.layers):
-            layer_tensors = dense_layer if number < self.dense_layers else layer
-            tensors += [tensor._replace(name=f"{number}.{tensor.name}") for tensor in layer_tensors]
+            tensors += [tensor._replace(name=f"{number}.{tensor.name}") for tensor in self.layer_at(number)]
         if self.norms_per_layer:
             tensors += self._norm("norm")
         return tensors if self.tied else [*tensors, TensorShape("head", table)]
 
     def _multiplied_weights(self, dense: bool = False) -> int:
         """Return the number of weights of a layer's matrices that multiply each token, without idle experts."""
-        weights = sum(tensor.elements for tensor in self._layer(dense) if tensor.is_matrix)
+        tensors = self.dense_layer if dense else self.layer
+        weights = sum(tensor.elements for tensor in tensors if tensor.is_matrix)
         if dense:
             return weights
         expert_weights = sum(outputs * inputs for _, (outputs, inputs), _ in self._mlp(self.expert_width))

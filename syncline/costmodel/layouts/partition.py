@@ -209,9 +209,11 @@ class WorkerTensors:
 
 def _shard(tensor: TensorShape, sharers: int) -> TensorShape:
     """Return a worker's shard of a tensor that several workers share, or the whole tensor if it is not split."""
+    if sharers == 1:
+        return tensor
     _, _, name = tensor.name.rpartition(".")  # without the block and the expert
     matrix = name.removesuffix("_bias")
-    if sharers == 1 or matrix in WHOLE or "norm" in matrix:
+    if matrix in WHOLE or "norm" in matrix:
         return tensor
     if matrix in BY_COLUMNS:
         if name.endswith("_bias"):  # a bias has the rows of its matrix, which are not split here
