@@ -131,9 +131,8 @@ def replica_calls(
         expert_call = ReplicaCall("expert", "all_to_all", layout.expert_group, shard_bytes * copies, per_layer=4)
         calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
     if has_own_experts and layout.expert_tensor_workers > 1:
-        calls += _sums(
-            "expert", range(layout.expert_tensor_workers), shard_bytes * copies, per_layer=2, layers="experts"
-        )
+        expert_ranks = range(layout.expert_tensor_workers)
+        calls += _sums("expert", expert_ranks, shard_bytes * copies, per_layer=2, layers="experts")
     return calls
 
 

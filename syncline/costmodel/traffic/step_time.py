@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,7 @@ Price = Callable[[Call], Sequence[PricedCall]]
 """A function that returns the priced calls that carry a call; the result does not depend on the call's step."""
 
 
+@dataclass(eq=False)
 class Worker:
     """The clocks of one training worker and of its network, which a caller advances step by step, in seconds.
 
@@ -75,23 +76,15 @@ class Worker:
         pending: end times of calls, by the step after which the worker waits for them.
     """
 
-    def __init__(
-        self,
-        compute_s: FloatOrArray,
-        trigger_s: FloatOrArray = 0.0,
-        idle_limit_s: float = 0.0,
-        optimizer_s: FloatOrArray = 0.0,
-    ) -> None:
-        """Begin at time 0 with a free network and no pending calls."""
-        self.compute_s = compute_s
-        self.trigger_s = trigger_s
-        self.idle_limit_s = idle_limit_s
-        self.optimizer_s = optimizer_s
-        self.now_s: FloatOrArray = 0.0
-        self.free_s: FloatOrArray = 0.0
-        self.exposed_s: FloatOrArray = 0.0
-        self.slow_start_s: FloatOrArray = 0.0
-        self.pending: dict[int, list[FloatOrArray]] = {}
+    compute_s: FloatOrArray
+    trigger_s: FloatOrArray = 0.0
+    idle_limit_s: float = 0.0
+    optimizer_s: FloatOrArray = 0.0
+    now_s: FloatOrArray = field(default=0.0, init=False)
+    free_s: FloatOrArray = field(default=0.0, init=False)
+    exposed_s: FloatOrArray = field(default=0.0, init=False)
+    slow_start_s: FloatOrArray = field(default=0.0, init=False)
+    pending: dict[int, list[FloatOrArray]] = field(default_factory=dict, init=False)
 
     @property
     def remaining_s(self) -> FloatOrArray:
@@ -416,11 +409,5 @@ def priced_step(
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0  # else the worker waits for all calls
-    return StepTime(
-        compute_s,
-        communication_s / steps,
-        encode_s=encode_s / steps,
-        trigger_s=trigger_s,
-        hidden_communication_s=hidden_s / steps,
-        optimizer_s=optimizer_s,
-    )
+    mean_s, mean_hidden_s = communication_s / steps, hidden_s / steps
+    return StepTime(compute_s, mean_s, encode_s / steps, trigger_s, mean_hidden_s, optimizer_s=optimizer_s)
