@@ -97,10 +97,12 @@ def test_what_else_multiplies_matrices() -> None:
     iterations = 5 * (4 * 32 * 32 * 64 + 2 * 32**3)
     qr = 8 / 3 / 0.25  # FLOPs per m r^2, at a quarter of a product's speed
     dion = 4 * 2 * 64 * 32 * 8 + qr * 64 * 8 * 8
+    transforms = 3 * 2 * 64 * 32 * (64 + 32)  # of a block of DeMo, along both sides; the head has four blocks
+    demo = (1 + 4) * transforms
     of_matrix, of_head = (3 * 2 * m * n * 2 + qr * m * 2 * 2 for m, n in ((64, 32), (32, 256)))
     flops = {
-        "ddp-adam": 0.0, "local-adam": 0.0, "mt-dao": 0.0, "demo": 0.0, "lion-cub": 0.0, "top-k": 0.0,
-        "ddp-muon": iterations, "ddp-scion": iterations, "demo-muon": iterations,
+        "ddp-adam": 0.0, "local-adam": 0.0, "mt-dao": 0.0, "demo": demo, "lion-cub": 0.0, "top-k": 0.0,
+        "ddp-muon": iterations, "ddp-scion": iterations, "demo-muon": iterations + demo,
         "dion": dion, "dion-compressed": dion, "dion-scheduled": dion, "curvadion": dion,
         "powersgd": of_matrix + of_head,
     }  # fmt: skip
