@@ -113,6 +113,14 @@ class Link:
             return self.down_bytes_per_s
         return np.minimum(self.up_bytes_per_s, self.down_bytes_per_s)
 
+    @property
+    def payload_gloo(self) -> GlooCosts | None:
+        """Return gloo's costs with the rate of a connection in payload bytes per second."""
+        if self.gloo is None or self.gloo.connection is None:
+            return self.gloo
+        flow_bytes_per_s = self.efficiency * self.gloo.connection.flow_bytes_per_s
+        return replace(self.gloo, connection=replace(self.gloo.connection, flow_bytes_per_s=flow_bytes_per_s))
+
     def transfer_s(self, nbytes: FloatOrArray) -> FloatOrArray:
         """Return the seconds until a message of ``nbytes`` has arrived over idle links: ``alpha + o + n / R``."""
         return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
@@ -215,7 +223,7 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         overhead_s=numbers("overhead_s"),
         bandwidth_bytes_per_s=np.concatenate([numbers("up_bytes_per_s"), numbers("down_bytes_per_s")]),
         half_duplex=np.broadcast_to([link.duplex == "half" for link in worker_links], (workers,)),
-        gloo=common("gloo"),
+        gloo=common("payload_gloo"),
         nccl=common("nccl"),
         tcp=common("tcp"),
         measured=common("measured"),

@@ -147,7 +147,8 @@ class Star(ByValue):
         overhead_s: overhead of each worker's messages, ``(P,)`` seconds.
         bandwidth_bytes_per_s: payload bytes per second of each channel, ``(2 P,)``: links up, then links down.
         half_duplex: whether each worker's link is half-duplex, ``(P,)``.
-        gloo: costs of gloo that all links have; None if the links have no or different costs.
+        gloo: costs of gloo that all links have, with the rate of a connection in payload bytes per second; None if the
+            links have no or different costs.
         nccl: costs of NCCL that all links have, or None.
         tcp: TCP windows that all links have, or None.
         measured: measured times that all links have, or None.

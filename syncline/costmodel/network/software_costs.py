@@ -103,6 +103,11 @@ class GlooCosts:
             if workers != sorted(set(workers)):
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
+    @property
+    def flow_bytes_per_s(self) -> float:
+        """Return the largest rate of a connection, in bytes per second; infinite if only the link limits it."""
+        return np.inf if self.connection is None else self.connection.flow_bytes_per_s
+
     def seconds_per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
         """Return ``call_s(P)``, the seconds that each call of a collective costs among P workers."""
         measured = dict(self.call_of_s).get(kind, self.call_s)

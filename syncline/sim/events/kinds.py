@@ -247,7 +247,9 @@ class CollectiveKinds:
         if group is not None:
             senders, receivers = group[senders], group[receivers]
         added_s, latency_factor = float(costs.message_s), 1 + float(costs.latency_part)
-        route0 = self._routes.add(senders, receivers, added_s=added_s, latency_factor=latency_factor)
+        route0 = self._routes.add(
+            senders, receivers, added_s=added_s, latency_factor=latency_factor, flow_bytes_per_s=costs.flow_bytes_per_s
+        )
 
         # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
         sources = np.empty(num_messages, dtype=np.int32)

@@ -10,6 +10,7 @@ A route has the channels of a topology from one worker to another; they are look
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
-from syncline.costmodel.network.paths import Ints, Topology
+from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.sim.events.engine import address, aligned, count_entries, write_plan, write_routes
 from syncline.sim.events.state import TABLES, CoreState, Records
 
@@ -134,6 +135,16 @@ ROUTES_PER_LOOKUP = 2**18
 """Number of routes that are looked up together, which takes some tens of temporary numbers each."""
 
 
+def add_channels(state: CoreState, bandwidth: Floats) -> int:
+    """Add channels with these bandwidths, in bytes per second, to the core's tables; return the index of the first."""
+    first, channels = state.take("channels", len(bandwidth))
+    channels["bandwidth"] = bandwidth
+    channels["head"] = channels["tail"] = -1  # no message flows yet
+    for table_name in ("changed", "to_visit", "seen"):
+        state.take(table_name, len(bandwidth))  # lists of channels, which the core fills
+    return first
+
+
 class Routes:
     """The routes between workers, in the core's tables.
 
@@ -158,6 +169,7 @@ class Routes:
         added_s: float | None = None,
         eager: bool = False,
         latency_factor: float = 1.0,
+        flow_bytes_per_s: float = math.inf,
     ) -> int:
         """Add a route for each pair of workers; return the index of the first in the table of routes.
 
@@ -168,18 +180,28 @@ class Routes:
                 seconds after the bytes; None for messages by a start rule.
             eager: whether the latency comes after the bytes even by the rendezvous rule, as for NCCL.
             latency_factor: factor of the paths' latencies.
+            flow_bytes_per_s: largest rate of a flow. Where it limits a flow, each route has a channel of its own of
+                this bandwidth.
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
         for begin in range(0, len(senders), ROUTES_PER_LOOKUP):
             part = slice(begin, begin + ROUTES_PER_LOOKUP)
-            self._add(senders[part], receivers[part], added_s, eager or self._eager, latency_factor)
+            self._add(senders[part], receivers[part], added_s, eager or self._eager, latency_factor, flow_bytes_per_s)
         return first
 
-    def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
+    def _add(
+        self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float,
+        flow_bytes_per_s: float,
+    ) -> None:  # fmt: skip
         """Add at most ``ROUTES_PER_LOOKUP`` routes; arguments as in `add`."""
         paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
+        if flow_bytes_per_s < self._bandwidth.max(initial=0.0):
+            flow_bandwidths = np.full(len(senders), flow_bytes_per_s)
+            own_channels = add_channels(self._state, flow_bandwidths) + np.arange(len(senders))
+            self._bandwidth = np.append(self._bandwidth, flow_bandwidths)
+            channels = np.ascontiguousarray(np.column_stack([channels, own_channels]))
         # Seconds of a message before and after its bytes flow; the sender's overhead comes before in any case.
         latency_s, overhead_s = paths.latency_s * latency_factor, paths.overhead_s
         before_s, after_s = (overhead_s, latency_s) if eager else (latency_s + overhead_s, np.zeros(len(senders)))

@@ -26,7 +26,7 @@ from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
 from syncline.sim.events.engine import run_core
 from syncline.sim.events.kinds import CollectiveKinds
-from syncline.sim.events.plans import Routes
+from syncline.sim.events.plans import Routes, add_channels
 from syncline.sim.events.state import CoreState
 from syncline.sim.events.vectorised_assembly import assemble_by_columns
 from syncline.sim.program.instructions import Delay, OnStream, Program, Stuck, start_times
@@ -130,11 +130,7 @@ class Simulation:
             channel = int(np.flatnonzero(~is_valid)[0])
             expected = "bytes per second, positive and finite"
             raise SpecError(f"bandwidth_bytes_per_s[{channel}]", float(bandwidth[channel]), expected)
-        _, channels = self.state.take("channels", len(bandwidth))
-        channels["bandwidth"] = bandwidth
-        channels["head"] = channels["tail"] = -1  # no message flows yet
-        for table_name in ("changed", "to_visit", "seen"):
-            self.state.room(table_name, len(bandwidth))  # lists of channels, which the core fills
+        add_channels(self.state, bandwidth)
 
     def _schedule_starts(self) -> None:
         """Schedule the beginning of each stream; streams that begin together do so in their order."""

@@ -114,7 +114,8 @@ def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Fl
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
     return (
-        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, channel_bandwidths(topology)),
+        np.broadcast_to(nbytes, senders.shape)
+        / np.minimum(narrowest(forward, channel_bandwidths(topology)), costs.flow_bytes_per_s),
         latency_factor * forward.latency_s + forward.overhead_s + message_s,
         latency_factor * backward.latency_s + backward.overhead_s + message_s,
     )

@@ -73,6 +73,8 @@ def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
     The first lap around the ring sends partial sums, the second lap results. Empty segments at the end of the tensor
     are not sent.
     """
+    if not nbytes:
+        return
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
     worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers  # a worker has a chunk of the tensor
     receiver = (worker - 1) % workers
@@ -116,7 +118,8 @@ def _gather(workers: int, nbytes: float) -> Iterator[Round]:
 
 GLOO_ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
     "all_reduce": _all_reduce, "reduce_scatter": _all_reduce,
-    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2), "all_to_all": pairwise_rounds,
+    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2) if nbytes else (),
+    "all_to_all": pairwise_rounds,
     "broadcast": _broadcast, "gather": _gather, "reduce": _reduce,
 }  # fmt: skip
 """Functions of the workers and bytes of each collective that return the rounds in which gloo runs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import GLOO, Link, Sites, collective_s, wire_bytes
 from syncline.costmodel.collectives.gloo import gloo_s
 from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
+from syncline.costmodel.network.tcp import Tcp
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
@@ -37,6 +39,19 @@ def test_the_events_take_the_closed_form_s_time(kind, workers, elements, link):
     assert told == pytest.approx(seconds, rel=1e-3 if kind in RINGS else 1e-9)
     if kind in RINGS:
         np.testing.assert_allclose(finish_s(kind, workers, nbytes, link, by="lockstep").max(), told, rtol=1e-9)
+
+
+@given(st.sampled_from(sorted(GLOO)), st.integers(2, 8), st.integers(0, 2**21), links, st.floats(0.05, 1.5))
+def test_a_connection_limits_its_messages_as_in_the_closed_form(kind, workers, elements, link, part):
+    """The limit counts headers, as the link's bandwidth does, whose payload is 0.9 of it."""
+    open_windows = Tcp(window_bytes=math.inf, slow_start=False, flow_bytes_per_s=part * link.bandwidth_bytes_per_s)
+    limited = replace(link, efficiency=0.9, gloo=GlooCosts(connection=open_windows))
+    nbytes = 4.0 * elements * (2 * workers if kind in RINGS else 1)
+    seconds = float(collective_s(kind, workers, nbytes, limited, GLOO[kind]))
+    told = finish_s(kind, workers, nbytes, limited).max()
+    assert told == pytest.approx(seconds, rel=1e-3 if kind in RINGS else 1e-9)
+    if kind in RINGS and workers > 2:
+        assert finish_s(kind, workers, nbytes, limited, by="lockstep").max() == pytest.approx(told, rel=1e-9)
 
 
 @given(st.integers(2, 9), st.integers(1, 40))
