@@ -14,13 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from syncline.costmodel import ModelShape, Network
+from syncline.costmodel.scaling.published import whole_batch
 from syncline.errors import SpecError
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
 from syncline.planner.advice.question import TOKENS_PER_PARAMETER, AdviceQuestion
 from syncline.planner.advice.ranking_changes import PreparedPlan, prepare_plan
 from syncline.planner.advice.search import search_plans
-from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
+from syncline.planner.assumptions import (
+    GIVEN,
+    Assumption,
+    batch_assumption,
+    nearest_text,
+    projection_assumptions,
+    spec_batch,
+)
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
 from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.solving.answers import SolvedAnswer, answer_of, network_rows, ranked_answers
@@ -76,8 +84,9 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     tokens = TOKENS_PER_PARAMETER * shape.parameters if training.tokens is None else training.tokens
     batch_tokens, batch = spec.batch_tokens, spec_batch(spec, origins={})
     if question.batch_tokens:
-        batch_tokens = int(question.batch_tokens)
-        batch = batch_assumption(batch_tokens, spec.workers, GIVEN)
+        batch_tokens = whole_batch(question.batch_tokens, spec.workers, shape.sequence)
+        origin = GIVEN if batch_tokens == question.batch_tokens else nearest_text(question.batch_tokens)
+        batch = batch_assumption(batch_tokens, spec.workers, origin)
     return AdviceQuestion(
         shape, network, hardware=machine, workers=spec.workers, batch_tokens=batch_tokens, tokens=tokens,
         target_loss=training.target_loss, prices=training.prices, extrapolate=training.extrapolate,

@@ -48,6 +48,16 @@ def test_advice_on_that_network_has_a_plan_that_meets_the_deadline_and_on_less_n
         assert (min(times) <= 7200 * (1 + 1e-9)) == meets
 
 
+def test_a_batch_is_rounded_to_whole_sequences_as_in_advice() -> None:
+    asked = {"methods": ["diloco"], "deadline": "10h", "batch_tokens": 500_000}
+    (batch,) = (
+        line
+        for line in sl.solve("bandwidth", **ASKED, **asked, best=True).json()["assumptions"]
+        if line["name"] == "batch"
+    )
+    assert (batch["value"], batch["origin"]) == (2**19, "the nearest to 500,000 in whole sequences")
+
+
 @pytest.mark.parametrize(
     ("more", "line"),
     [
