@@ -118,7 +118,7 @@ class Link:
         """Return gloo's costs with the rate of a connection in payload bytes per second."""
         if self.gloo is None or self.gloo.connection is None:
             return self.gloo
-        flow_bytes_per_s = self.efficiency * self.gloo.connection.flow_bytes_per_s
+        flow_bytes_per_s = float(self.efficiency) * self.gloo.connection.flow_bytes_per_s
         return replace(self.gloo, connection=replace(self.gloo.connection, flow_bytes_per_s=flow_bytes_per_s))
 
     def transfer_s(self, nbytes: FloatOrArray) -> FloatOrArray:
