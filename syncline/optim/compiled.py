@@ -94,8 +94,9 @@ def _kth_largest(v: Any, n: int, k: int, scratch: Any) -> Any:
 def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> None:
     """Write the rising indices of the k entries of largest magnitude of each row to ``out``.
 
-    A row is incomplete if more than k entries are as large as the k-th, or if one is NaN. The method is that of
-    ``_by_bound`` in `syncline.optim.largest`.
+    The entries of a row are divided into groups. The k-th largest of the groups' maxima is a lower bound of the k-th
+    largest entry, so that only entries that reach it are candidates. A row is incomplete if more than k entries are as
+    large as the k-th, or if one is NaN.
 
     Args:
         x: the bits of r rows of float32 numbers, ``(r, n)`` int32.

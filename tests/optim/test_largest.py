@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncline.acceleration import Kernels
+from syncline.optim import largest
 from syncline.optim.largest import largest_indices
 from syncline.problems.random_draws import torch_generator
 
 
-@settings(max_examples=40)
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_loops() -> Iterator[None]:
+    """The compiled loop searches small vectors, too."""
+    with patch.object(largest, "KERNELS", Kernels("syncline.optim.compiled", break_even_units=0)):
+        yield
+
+
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 99),
     n=st.integers(1, 5000),
@@ -27,7 +39,7 @@ def test_they_are_those_of_topk(seed: int, n: int, share: float, lead: tuple[int
     assert torch.equal(largest_indices(x, k), expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 99), n=st.integers(1024, 5000), k=st.integers(1, 60), kinds=st.integers(1, 400))
 def test_of_equal_entries_it_takes_those_of_topk(seed: int, n: int, k: int, kinds: int) -> None:
     x = torch.randint(-kinds, kinds + 1, (3, n), generator=torch_generator(seed, "equal")).float()
