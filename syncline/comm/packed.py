@@ -38,9 +38,6 @@ def pack(values: Tensor, bits: int) -> Tensor:
         return _join_fields(one_byte_values, bits)
     if _is_machine_type(bits):
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    if bits % 8 == 0:  # torch has no integer type of 24, 40, 48 or 56 bits
-        shifts = torch.arange(0, bits, 8, device=values.device)
-        return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
     single_bits = ((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2)
     return _join_fields(single_bits, bits=1)
@@ -58,9 +55,6 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
         if bits < 64:  # a mask removes the copies of the highest bit, which `long` takes for a sign
             words &= 2**bits - 1
         return words.to(dtype)
-    if bits % 8 == 0:
-        shifts = torch.arange(0, bits, 8, device=packed.device)
-        return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
     single_bits = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
     weights = 1 << torch.arange(bits, device=packed.device)
     return (single_bits.unflatten(-1, (count, bits)).long() * weights).sum(-1).to(dtype)
