@@ -90,10 +90,8 @@ def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> T
         stages: number of stages.
         delays: delay of each stage, in updates.
     """
-    delays_of_stages = []
-    for coordinates_of_stage, delay in zip(even_parts(coordinates, stages), delays, strict=True):
-        delays_of_stages.append(torch.full((len(coordinates_of_stage),), delay))
-    return torch.cat(delays_of_stages)
+    num_coordinates = [len(part) for part in even_parts(coordinates, stages)]  # of each stage
+    return torch.tensor(list(delays)).repeat_interleave(torch.tensor(num_coordinates))
 
 
 LateSteps = int | Tensor

@@ -307,10 +307,7 @@ class MatrixDescription(NetworkDescription):
 
 def places_in_order(sizes: Iterable[int]) -> tuple[int, ...]:
     """Return the index of each worker's place if the ranks fill the places in their order, by the places' sizes."""
-    places: list[int] = []
-    for place, size in enumerate(sizes):
-        places += [place] * size
-    return tuple(places)
+    return tuple(place for place, size in enumerate(sizes) for _ in range(size))
 
 
 def _fields_of_lines(network: Matrix) -> dict[str, Any]:
