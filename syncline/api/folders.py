@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 def load(folder: str | Path) -> Result:
     """Return the result in a run folder, as the commands and `Result.save` write it.
 
-    A sweep's folder gives the result of `sl.sweep`, a replication's folder the one of `sl.replicate`, also if it is not
-    finished.
+    The folder of a sweep gives the result of `sl.sweep`, and that of a replication the result of `sl.replicate`, even
+    before all trainings are finished.
 
     Reading runs no code: the function unpickles nothing, and it neither imports nor calls anything that the folder
-    names by ``module:name``, ``file.py:name`` or ``{kind: python, ...}``. A problem of that kind keeps only its name.
-    If the spec names anything else of that kind, the result has no `Result.spec` and no `Result.tables`; rows, data
-    frames and the picture are read from the files. Built-in names, names that an installed package offers, and torch's
-    own optimizers stay usable, because the folder does not choose their code.
+    names by ``module:name``, ``file.py:name`` or ``{kind: python, ...}``. A problem of such a name keeps only the name.
+    If the spec has other such names, the result has no `Result.spec` and no `Result.tables`; rows, data frames and the
+    picture are read from the files. Built-in names, names that an installed package offers, and torch's own optimizers
+    stay usable, because the folder does not choose their code.
 
     Args:
         folder: the folder of a run, a sweep or a replication.

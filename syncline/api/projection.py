@@ -32,7 +32,7 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     """Return the base spec of a question about projections, and the options that vary it.
 
     Args:
-        question: the question; `project` sets the batch and the period by options, `solve` solves with them.
+        question: the question; batch and period are options of `project` only, as `solve` applies them itself.
         studies_of: command whose studies are also accepted as specs; empty for none.
     """
     networks, machines, workers = resolve_cluster_options(

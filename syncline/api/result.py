@@ -38,7 +38,7 @@ NOTEBOOK_DPI = 110
 
 
 def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """Return a function that imports ``module:name`` and calls it, so that tables nobody reads load no library."""
+    """Return a function that imports ``module:name`` and calls it, so that tables that are not read load no library."""
     return partial(lazy_function(function), *arguments, **options)
 
 
@@ -102,7 +102,7 @@ class Result:
 
     @property
     def failed(self) -> str | None:
-        """Return the line that names the process that died or hung; None if no process of a launch did."""
+        """Return the line that names a launch's process that died or hung; None if no process did."""
         return self.record.get("failed")
 
     def json(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def changes_of(
     Args:
         question: the question; its ``fields`` are texts of ``--set``, or values by path.
         names: the fields of the spec that fields of the question replace; a value of None changes nothing.
-        paths: path in the spec of each field whose path is not its name.
+        paths: path in the spec, by the question's field, for fields whose name is not their path.
     """
     changes, by_command = [], called_by_command.get()
     # A command has other fields than the function, and its errors name options instead of arguments.

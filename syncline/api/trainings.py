@@ -64,7 +64,7 @@ def unwatched(*_: Any) -> AbstractContextManager[None]:
 
 
 def _single_update(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
-    """Return a function of the completed steps of a single training, from one of the steps of several trainings."""
+    """Convert a function that takes the completed steps of several trainings into one for a single training."""
     return None if update is None else lambda steps: update([steps])
 
 

@@ -172,7 +172,7 @@ def _root(
     version: Annotated[bool, typer.Option("--version", metavar=FLAG, help="Print the version and the commit.")] = False,
     no_code: NoCodeOption = False,
 ) -> None:
-    """Print the version or the help if the command line names no command."""
+    """Print the version if ``--version`` asks for it; print the help if the command line names no command."""
     if version:
         print(version_line(), flush=True)
         raise typer.Exit

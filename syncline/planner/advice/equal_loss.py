@@ -26,7 +26,7 @@ class TokensNeeded:
         factor_high: upper bound of the factor, not exceeded in nine of ten cases; None if it is unknown, or if no
             number of tokens is enough.
         base_low: lower bound of data parallelism's tokens over their expected number; 1 if the question gives the
-            tokens, below 1 if they follow from a target loss.
+            tokens, or if no uncertainty is known.
         base_high: upper bound of data parallelism's tokens over their expected number.
         loss: the loss that a fit predicts for these tokens; None: unknown.
         unknown: the reason why no fit gives the tokens, or None. With a reason, ``tokens`` are data parallelism's.
@@ -148,7 +148,7 @@ NO_EXPERTS = "the fits of methods are for models without experts"
 
 
 def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
-    """Return the tokens of data parallelism, given or for a target loss, with the predicted loss if a fit covers it.
+    """Return the tokens of data parallelism, which are given or reach a target loss, and the predicted loss if known.
 
     Raises:
         SpecError: no fit gives the tokens of the target.

@@ -12,7 +12,7 @@ from syncline.planner.projection.pricing import first_value
 
 
 def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
-    """Yield the indices of values, the least first; of equal values the first.
+    """Yield the indices of values, from the least value to the largest; equal values stay in their order.
 
     Args:
         narrowings: for each value an iterator that yields lower bounds with False and then the value with True. An
@@ -43,7 +43,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
 
 
 def lower_bound_s(seconds: FloatOrArray) -> float:
-    """Return a lower bound of a step's seconds: less, by what rounding may add; infinity if they are unknown (NaN)."""
+    """Return a step's seconds without what rounding may have added; infinity if the seconds are unknown (NaN)."""
     least_s = first_value(seconds)
     return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
 

@@ -65,10 +65,11 @@ def calls_by_level(
 
     Args:
         call: the collective.
-        ranks: the first group.
+        ranks: ranks of the first group that makes the call.
         workers: P, the number of workers.
         level_sizes: `capacities` of the network.
-        algorithm: algorithm of the collective; on several levels, the hierarchy that names the outermost algorithm.
+        algorithm: algorithm of the collective; on several levels, a hierarchy, of which the outermost level takes the
+            algorithm between units.
     """
     kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:

@@ -85,7 +85,7 @@ class QuickEstimate:
 
     @cached_property
     def is_refused(self) -> bool:
-        """Return whether the method cannot be in the plan's setting, such as with this number of replicas."""
+        """Return whether the method refuses the plan's setting, for example its number of replicas."""
         try:
             _ = self.memory_plan
         except SpecError:
@@ -195,7 +195,8 @@ class LayoutEstimates(NamedTuple):
     Attributes:
         parallel: estimates of data parallelism.
         by_replicas: estimates of the method with replicas, by the number of replicas.
-        too_large: bytes and layout of the least memory of that method if it exceeds a worker's, by number of replicas.
+        too_large: least memory of that method in bytes, with its layout, by the number of replicas; only where the
+            memory exceeds a worker's.
     """
 
     parallel: list[QuickEstimate]
@@ -273,8 +274,8 @@ class _ReplicaLayouts:
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
         """Yield lower bounds of a method's rank with False, then the rank with True, for this number of replicas.
 
-        The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
-        into no layout has no rank, only a bound.
+        The rank has two items: whether the loss is unknown, and the seconds to equal loss. The lowest rank is best. A
+        method that fits into no layout has no rank, only a bound.
         """
         needed = tokens_needed(self.question, method, self.replicas)
         is_unknown, steps = needed.unknown is not None, needed.tokens / self.question.batch_tokens

@@ -123,7 +123,7 @@ def cause_sentences(
 
 
 def _first_and_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the first row, and the first of data parallelism if it is another one; empty without rows."""
+    """Return the first row and, if another, the first row of data parallelism; an empty list without rows."""
     parallel = data_parallel_row(rows)
     return list(rows[:1]) if parallel is None or parallel is rows[0] else [rows[0], parallel]
 

@@ -70,7 +70,7 @@ class Ranking:
 
     @property
     def baseline(self) -> dict[str, Any]:
-        """Return the row of `BASELINE`, the method over which speedups are."""
+        """Return the row of `BASELINE`, the method with which speedups compare."""
         (row,) = [row for row in self.rows if row["method"] == BASELINE]
         return row
 
@@ -138,7 +138,7 @@ def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Return the sort key of a row: timed rows that fit first, by the time of the training."""
+    """Return the sort key of a row: rows with a time first, rows that fit before others, then by the time."""
     seconds = row["wall_clock_s"]
     return seconds is None, row["fits"] is False, seconds or 0.0
 

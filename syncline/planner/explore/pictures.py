@@ -253,7 +253,7 @@ def _computing_share(method_round: MethodRound) -> float:
 
 
 def _legend(x: int) -> list[str]:
-    """Return the legend of a round as SVG elements, from a position in pixels to the right."""
+    """Return the legend of a round as SVG elements; ``x`` is its left end in pixels."""
     out = []
     for kind, text in (("compute", "computes"), ("wait", "waits"), ("network", "on the network")):
         out.append(_bar(kind, x, y=5, width=12, height=10))
@@ -302,7 +302,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
 def _tiled(
     spans: Sequence[ActivitySpan], seconds: float, tiles: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
-    """Repeat the spans of one round, and yield begin and end in pixels and the label of each, cut at a window's end.
+    """Repeat the spans of one round, cut at the window's end; yield begin and end in pixels, and the label, of each.
 
     Args:
         spans: spans of one round.

@@ -71,7 +71,7 @@ def offer_network(description: Any) -> str:
 
 
 def line_between_places(settings: PageSettings) -> LinkPlace | None:
-    """Return the lines between the places of the network that the command has; None for equal sites."""
+    """Return the lines between places as one link if the command has a network; None for equal sites."""
     return None if settings.network == SITES else place_of(OFFERED_NETWORKS[settings.network])
 
 
@@ -234,7 +234,7 @@ class Field:
         return f"{value:,}" if isinstance(value, int) else self.write(value)
 
     def stop_index(self, value: Any) -> int:
-        """Return the index of the slider's stop that is nearest to a value, by the ratio of positive numbers."""
+        """Return the index of the slider's stop that is nearest to a value: their ratio is nearest to 1."""
         stops = self.stops
         if value in stops:
             return stops.index(value)

@@ -53,8 +53,7 @@ class GoodputQuestion:
         for_s: simulated seconds of wall-clock time.
         steps: number of steps to simulate, in place of ``for_s``.
         seeds: number of simulations, each with its own failures.
-        period: number of steps between models for workers at their own pace, or between exchanges for workers that
-            continue without the others.
+        period: number of steps between exchanges, for recoveries without restarts.
 
     Raises:
         SpecError: an option is invalid; the error names it and the accepted values.
@@ -258,7 +257,7 @@ def _expected_goodput(
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the remarks to print below the rows: stuck trainings, and what takes no time because none is given."""
+    """Return the remarks to print below the rows: trainings without progress, and costs that are 0 by default."""
     remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
     failures, recoveries = question.failures, {row["recovery"] for row in rows}
     free = []

@@ -62,7 +62,7 @@ class InverseProblem:
         level: level of the network with the link or the units that vary; the outermost by default.
         among: links to choose from, if the variable is the network.
         most: limit on the number of workers.
-        batch_tokens: tokens of a step of all workers, whatever their number.
+        batch_tokens: tokens of a step of all workers, the same for any number of workers.
         best: whether to choose among the plans of `syncline advise`, instead of the specs' layouts.
         own_methods: whether these plans have the specs' methods; else they have all methods that advice tries.
 
@@ -158,7 +158,7 @@ class InverseInputs:
         """Return the targets to meet.
 
         Raises:
-            SpecError: there is no target, or a text is not such a quantity.
+            SpecError: there is no target, or the text of a target cannot be read.
         """
 
         def read(name: str, parse: Any) -> Any:
@@ -180,7 +180,7 @@ class InverseInputs:
         """Return the options of the whole training.
 
         Raises:
-            SpecError: as `WholeTraining` and lists of prices do.
+            SpecError: an option or a list of prices cannot be used.
         """
         return WholeTraining(
             None if self.inputs.tokens is None else parse_count(self.inputs.tokens, "tokens"),
