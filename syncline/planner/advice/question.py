@@ -150,31 +150,11 @@ def advice_question(question: Advise) -> AdviceQuestion:
     failures = failures_of(question)
     if failures is not None:
         check_workers(failures, workers)
-    assumptions = []
-    if question.sequence is None:
-        assumptions.append(sequence_assumption(model))
-    else:
+    if question.sequence is not None:
         model = replace(model, sequence=question.sequence)
-        assumptions.append(sequence_assumption(model, GIVEN))
-    tokens = TOKENS_PER_PARAMETER * model.parameters
-    if question.tokens is not None:
-        tokens = parse_count(question.tokens, "tokens")
-    text = f"{tokens / 1e9:,.4g} B by data parallelism, the other methods to its loss"
-    if question.target_loss is not None:
-        text = f"as many as each method needs for a loss of {question.target_loss:g}"
-    is_default = question.tokens is None and question.target_loss is None
-    origin, source = (FITS, TOKENS_SOURCE) if is_default else (GIVEN, "")
-    assumptions.append(Assumption("tokens", tokens, unit="tokens", text=text, origin=origin, source=source))
-
-    if question.batch_tokens is None:
-        batch_tokens = default_batch(model.parameters, workers, model.sequence)
-        origin, source = FITS, batch_source(model.parameters)
-    else:
-        wanted_tokens = parse_count(question.batch_tokens, "batch_tokens")
-        batch_tokens, source = whole_batch(wanted_tokens, workers, model.sequence), ""
-        origin = GIVEN if batch_tokens == wanted_tokens else nearest_text(wanted_tokens)
-    assumptions.append(batch_assumption(batch_tokens, workers, origin, source))
-
+    sequence = sequence_assumption(model, None if question.sequence is None else GIVEN)
+    tokens, batch = _tokens(question, model), _batch(question, model, workers)
+    assumptions = [sequence, tokens, batch]
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
     periods: tuple[int, ...] = PERIODS
     if question.period is not None:
@@ -187,7 +167,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
 
     return AdviceQuestion(
-        model, network, hardware=hardware, workers=workers, batch_tokens=batch_tokens, tokens=tokens,
+        model, network, hardware=hardware, workers=workers, batch_tokens=batch.value, tokens=tokens.value,
         target_loss=question.target_loss,
         budget=None if question.budget is None else parse_count(question.budget, "budget"),
         deadline_s=None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
@@ -195,6 +175,30 @@ def advice_question(question: Advise) -> AdviceQuestion:
         methods=methods, periods=periods, assumptions=tuple(assumptions), defaults=tuple(_free_costs(failures)),
         failures=failures,
     )  # fmt: skip
+
+
+def _tokens(question: Advise, model: ModelShape) -> Assumption:
+    """Return the tokens of data parallelism; a target loss replaces their text."""
+    tokens = TOKENS_PER_PARAMETER * model.parameters
+    if question.tokens is not None:
+        tokens = parse_count(question.tokens, "tokens")
+    text = f"{tokens / 1e9:,.4g} B by data parallelism, the other methods to its loss"
+    if question.target_loss is not None:
+        text = f"as many as each method needs for a loss of {question.target_loss:g}"
+    is_default = question.tokens is None and question.target_loss is None
+    origin, source = (FITS, TOKENS_SOURCE) if is_default else (GIVEN, "")
+    return Assumption("tokens", tokens, unit="tokens", text=text, origin=origin, source=source)
+
+
+def _batch(question: Advise, model: ModelShape, workers: int) -> Assumption:
+    """Return the tokens of a step of all workers, in whole sequences."""
+    if question.batch_tokens is None:
+        batch_tokens = default_batch(model.parameters, workers, model.sequence)
+        return batch_assumption(batch_tokens, workers, FITS, batch_source(model.parameters))
+    wanted_tokens = parse_count(question.batch_tokens, "batch_tokens")
+    batch_tokens = whole_batch(wanted_tokens, workers, model.sequence)
+    origin = GIVEN if batch_tokens == wanted_tokens else nearest_text(wanted_tokens)
+    return batch_assumption(batch_tokens, workers, origin)
 
 
 def _cluster(question: Advise) -> tuple[Network, Hardware, int]:

@@ -232,7 +232,10 @@ MONTH_S = 365.25 / 12 * 86400.0
 
 
 def network_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
-    """Return a row per method, the cheapest offered link first: by money if it is known for all, else by bandwidth."""
+    """Return a row per method with its cheapest offered link, the cheapest first.
+
+    Methods for which every link has a known cost come first, by money; the others follow, by bandwidth.
+    """
     keys_and_rows = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
     keys_and_rows.sort(key=itemgetter(0))
     first_key, _ = keys_and_rows[0]
@@ -244,11 +247,11 @@ def network_rows(question: InverseProblem, spec: ProjectSpec, network: Network) 
 
 def _cheapest_link(
     question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
-) -> tuple[tuple[bool, float], dict[str, Any]]:
+) -> tuple[tuple[bool, bool, float], dict[str, Any]]:
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
-    If no link meets the targets, the row is that of the link that misses them by least. The key has two items: whether
-    no link meets the targets, and the cost of the cheapest link that does. Bandwidths replace costs if one is unknown.
+    If no link meets the targets, the row is that of the link that misses them by least. The items of the key: whether no
+    link meets the targets, whether a cost is unknown, and the cost, or else the bandwidth, of the cheapest link.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
@@ -265,19 +268,20 @@ def _cheapest_link(
         for bound_index in range(len(BOUNDS))
     )
     names = [offer.link.name for offer in offers]
+    nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].predicted_margin, nan=-math.inf))
+    best = met[0] if met else nearest
+    trial, target = trials[best], trials[best].tightest_target
     reason = None
     if met:
-        nearest = met[0]
         holds = "always" if len(met) == len(offers) else "in parts"
     else:
-        nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].predicted_margin, nan=-math.inf))
-        reason, target = trials[nearest].unknown_reason, trials[nearest].tightest_target
+        holds = "unknown" if all(other.is_met is None for other in trials) else "never"
+        reason = trial.unknown_reason
         if reason is None:
-            quantity = trials[nearest].quantities[target].predicted or math.nan
+            quantity = trial.quantities[target].predicted or math.nan
             reason = f"at best {quantity_text(target, quantity, question.training)}"
-        holds = "unknown" if all(trial.is_met is None for trial in trials) else "never"
         if holds == "never":
-            reason += f", by {names[nearest]}"
+            reason += f", by {names[best]}"
     row = {
         "sought": "network", "of": place.describe(), "level": place.name, "unit": "", "target": question.describe(),
         "holds": holds,
@@ -288,12 +292,11 @@ def _cheapest_link(
         "pessimistic_holds": "from" if met_pessimistic else "never",
         "shortest": None, "spans": [[names[index], names[index]] for index in met],
         "now": place.link.name, "now_holds": current.is_met,
-        "decides": trials[nearest].tightest_target.removesuffix("_s"), "why": reason, "at": names[nearest],
-        "by": "money" if by_money else "bandwidth", "money": costs[nearest],
-        "network_month": offers[nearest].month_price,
-        **trials[nearest].row,
+        "decides": target.removesuffix("_s"), "why": reason, "at": names[best],
+        "by": "money" if by_money else "bandwidth", "money": costs[best], "network_month": offers[best].month_price,
+        **trial.row,
     }  # fmt: skip
-    return (not met, keys[nearest] if met else 0.0), row
+    return (not met, not by_money, keys[best] if met else 0.0), row
 
 
 def _cost_with_network(offer: OfferedLink, trial: Evaluation) -> float | None:
