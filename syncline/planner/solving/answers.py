@@ -250,8 +250,8 @@ def _cheapest_link(
 ) -> tuple[tuple[bool, bool, float], dict[str, Any]]:
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
-    If no link meets the targets, the row is that of the link that misses them by least. The items of the key: whether no
-    link meets the targets, whether a cost is unknown, and the cost, or else the bandwidth, of the cheapest link.
+    If no link meets the targets, the row is that of the link that misses them by least. The key has whether no link
+    meets the targets, whether a cost is unknown, and the cost, or else the bandwidth, of the cheapest link.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]

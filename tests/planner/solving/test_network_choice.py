@@ -46,6 +46,16 @@ def test_with_prices_it_is_the_one_that_costs_least_with_the_training() -> None:
         assert row["money"] == pytest.approx(money[row["value"]], rel=1e-12)
 
 
+def test_money_of_one_method_is_not_compared_with_the_bandwidth_of_another() -> None:
+    methods = ["ddp-adam", "demo", "diloco"]  # no fit gives the tokens of demo to a loss, and so no duration to pay for
+    beside = {"methods": methods, "target_loss": 2.994, "speedup": 1.2, "among": {"1gbe": 1e18, "10gbe": 2e18}}
+    rows = sl.solve("network", **ASKED | beside, networks="wan").rows
+    assert [(row["method"], row["by"], row["rank"], row["tie"]) for row in rows] == [
+        ("diloco", "money", 1, False), ("demo", "bandwidth", 2, False)
+    ]  # fmt: skip
+    assert rows[0]["money"] > 1.25e8  # the number of bytes per second of 1gbe
+
+
 def test_a_level_gets_another_link_and_keeps_the_others() -> None:
     asked = {"model": "gpt-160m", "cluster": "two-sites-a100", "methods": "ddp-adam", "tokens_per_worker": 32768}
     (row,) = sl.solve("network", **asked, among="1gbe,10gbe,100gbe", exposed=0.3).rows
