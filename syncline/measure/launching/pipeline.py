@@ -113,7 +113,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
             stages = Stages(spec, name, device)
-            for repeat in range(spec.training.repeats if spec.training else 0):
+            for repeat in range(spec.training.repeats if spec.training else 0):  # checked: it has one
                 math = stages.math_of_repeat(repeat)
                 dist.barrier()  # repeats begin together, so that each has its own timeline
                 play_stage(stages.schedule, rank, math, stages.message, watch)

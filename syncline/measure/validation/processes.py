@@ -218,10 +218,11 @@ def _relative_error(predicted: float, measured: float | None) -> float | None:
 
 
 GROUPS = ("method", "network", "workers", "bound", "spec")
+"""Columns by which errors are grouped."""
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return statistics of the errors of step times: of all rows, and of each group with the same value."""
+    """Return statistics of the errors of step times: of all rows, and of those with one value in one of `GROUPS`."""
     summary = [_statistics_row("all", value="", rows=rows)]
     for column in GROUPS:
         values = list(dict.fromkeys(row[column] for row in rows))
