@@ -27,7 +27,7 @@ from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
-from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
+from syncline.sim.lockstep.collectives import Spans, TrainingCollectives, timeline_of
 from syncline.sim.program.instructions import (
     Collective,
     Compute,
@@ -255,7 +255,8 @@ def lockstep_spans(
             for call in calls
         ]
     calls_by_step = CallsByStep(calls, steps)
-    streams = Streams(GroupedMaps(worker_topology, calls_by_step.calls, rule), start_times(starts_s, workers), times)
+    collectives = TrainingCollectives(worker_topology, calls_by_step.calls, rule)
+    streams = Streams(collectives, start_times(starts_s, workers), times)
     for step in range(steps):
         yield from streams.step(step, calls_by_step[step])
 
@@ -264,7 +265,7 @@ class Streams:
     """The compute and network streams of all workers, step by step: the times of `data_parallel`, by sums and maxima.
 
     Args:
-        maps: the collectives on the network.
+        collectives: the collectives of the training on the network.
         starts_s: time at which each worker begins, ``(P,)`` seconds.
         times: times of the steps.
 
@@ -274,8 +275,8 @@ class Streams:
         later_waits: by step, the calls that the step waits for, with the end of each, ``(P,)`` seconds.
     """
 
-    def __init__(self, maps: GroupedMaps, starts_s: Floats, times: StepTimes) -> None:
-        self.maps, self.times = maps, times
+    def __init__(self, collectives: TrainingCollectives, starts_s: Floats, times: StepTimes) -> None:
+        self.collectives, self.times = collectives, times
         self.now_s: Floats = starts_s
         self.free_s: Floats = starts_s
         self.later_waits: dict[int, list[tuple[Floats, Call]]] = {}
@@ -317,8 +318,8 @@ class Streams:
             yield self._compute(call.step, encode_s, "encode", call_members)
         start_s = np.maximum(self.now_s, self.free_s)
         # TCP windows that shrank while the network stream was idle open again.
-        opening_s = self.maps.opening_s(call, idle_s=start_s - self.free_s)
-        end_s, sent_bytes = self.maps.done_s(call, entry_s=start_s + opening_s)
+        opening_s = self.collectives.opening_s(call, idle_s=start_s - self.free_s)
+        end_s, sent_bytes = self.collectives.done_s(call, entry_s=start_s + opening_s)
         self.free_s = self._updated_times(call_members, new_s=end_s, old_s=self.free_s)
         yield Spans("network", call.collective, call.label, start_s, end_s, sent_bytes, call.step, call_members)
         if call.wait_steps:  # otherwise an action of this step waits

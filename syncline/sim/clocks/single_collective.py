@@ -22,9 +22,9 @@ from syncline.costmodel.traffic.call import Call
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
 from syncline.sim.events.run import events_finish_s, run_events
-from syncline.sim.lockstep.maps import run_collective
+from syncline.sim.lockstep.collectives import run_collective
 from syncline.sim.lockstep.recurrences import Ports
-from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
+from syncline.sim.lockstep.routed import CollectiveKey, Contention, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.program.instructions import Collective, start_times
 from syncline.sim.program.rounds import in_groups, rounds, rounds_on
 
@@ -74,7 +74,7 @@ def collective_finish_s(
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, worker_topology, algorithm)
     collective = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
-    routed = partial(routed_rounds, Key(kind, nbytes, algorithm), worker_topology)
+    routed = partial(routed_rounds, CollectiveKey(kind, nbytes, algorithm), worker_topology)
     return _finish_s(collective, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
 
 
@@ -123,7 +123,7 @@ def _finish_s(
     if evaluator != "events":
         try:
             ports = Ports.at_entry(starts_s, len(worker_topology.bandwidth_bytes_per_s))
-            key = Key(collective.kind, collective.nbytes, collective.algorithm)
+            key = CollectiveKey(collective.kind, collective.nbytes, collective.algorithm)
             run_collective(key, collective.rounds or (), routed, worker_topology, ports, rule)
             return ports.done_s
         except Contention:

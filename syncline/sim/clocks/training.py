@@ -24,7 +24,7 @@ from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
 from syncline.sim.clocks.single_collective import EVALUATORS, collective_finish_s, simulated_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.costs import FailureCosts
-from syncline.sim.lockstep.maps import Spans, timeline_of
+from syncline.sim.lockstep.collectives import Spans, timeline_of
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Delay
 from syncline.sim.program.timeline import Timeline

@@ -26,7 +26,7 @@ from syncline.errors import SynclineError
 from syncline.sim.events.plans import Plan, Routes, plan_of
 from syncline.sim.events.state import CoreState, copy_records
 from syncline.sim.program.instructions import Collective
-from syncline.sim.program.library_rounds import POSTING_FIRST, RINGS_OF_GLOO, nccl_limits, rounds_ahead
+from syncline.sim.program.library_rounds import POSTING_FIRST, RINGS_OF_GLOO, gloo_rounds_ahead, nccl_limits
 from syncline.sim.program.rounds import direct_rounds_ahead, places_for, rounds, software_s
 
 POSTS_FIRST, ISSUES_FIRST, PUSHES = 1, 2, 3
@@ -264,7 +264,7 @@ class CollectiveKinds:
             record["gloo"] = PUSHES
             record["call_s"] = software_s(self._topology, ranks, collective.nbytes)
         else:
-            ahead = rounds_ahead(collective.kind, num_rounds, ranks)
+            ahead = gloo_rounds_ahead(collective.kind, num_rounds, ranks)
             self._write_conditions(entries, plan, ahead, waits_for_sends=collective.kind in RINGS_OF_GLOO)
             record["gloo"] = POSTS_FIRST if collective.kind in POSTING_FIRST else ISSUES_FIRST
             record["call_s"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0

@@ -34,42 +34,32 @@ from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.sim.lockstep.recurrences import Ports
 from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, channel_bandwidths, shared_channels
 from syncline.sim.lockstep.shared_flow import TOLERANCE, SharedFlow
-from syncline.sim.program.library_rounds import RINGS_OF_GLOO, rounds_ahead
+from syncline.sim.program.library_rounds import RINGS_OF_GLOO, gloo_rounds_ahead
+from syncline.sim.program.rounds import software_s
 
 
 class _LastMessages(NamedTuple):
-    """Start and end of a message of each worker, both ``(P,)`` seconds."""
+    """The start and the end of one message of each worker, both ``(P,)`` seconds."""
 
     start_s: Floats
     end_s: Floats
 
 
-def run_gloo(
-    kind: str,
-    rounds: Sequence[Round],
-    topology: Topology,
-    entry_s: Floats,
-    costs: GlooCosts = FREE,
-    call_s: float = 0.0,
-) -> tuple[Floats, Floats]:
-    """Return when each worker has received, and has sent, its last message of a collective of gloo.
+def run_gloo(kind: str, nbytes: float, rounds: Sequence[Round], topology: Topology, ports: Ports) -> None:
+    """Run a collective of gloo: change each worker's times to those of its last messages.
 
     Args:
         kind: kind of the collective.
+        nbytes: bytes of the collective.
         rounds: rounds of the collective.
-        topology: the network of the workers.
-        entry_s: time at which each worker enters, ``(P,)`` seconds.
-        costs: costs of the software: what every message and clear-to-send takes besides its route.
-        call_s: seconds that every worker takes before it comes to the first round.
-
-    Returns:
-        Both ``(P,)`` seconds; a worker without messages is done when it enters.
+        topology: the network of the workers, with the costs of gloo's software.
+        ports: ports of the workers that enter, ``(P,)`` seconds; changed in place.
 
     Raises:
         Contention: the collective is no ring, so a worker's messages share its link; routes share a channel; or two
             workers are not in step, so a clear-to-send waits behind data.
     """
-    workers = len(entry_s)
+    entry_s, workers, costs = ports.received_s, topology.workers, topology.gloo or FREE
     not_in_step = "clears-to-send queue behind data on one connection, which only the events can follow"
     if workers > 2 and kind in ("all_to_all", "broadcast", "gather", "reduce"):
         raise Contention("connections share a link, which only the events can follow")
@@ -77,20 +67,22 @@ def run_gloo(
         raise Contention(not_in_step)
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
-    entry_s = entry_s + call_s if rounds else entry_s  # a collective without rounds costs nothing
+    if rounds:  # a collective without rounds costs nothing
+        entry_s = entry_s + float(costs.software_s(kind, workers, nbytes))
     complete_s = [entry_s]  # times at which a worker has all messages of the first 0, 1, 2, ... rounds
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     never_s = np.full(workers, -np.inf)
     previous = latest = _LastMessages(never_s, never_s)  # the last two messages that each worker sent
     round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
+    rounds_ahead = gloo_rounds_ahead(kind, len(rounds), workers)
+    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead, strict=True)):
         senders, receivers, _ = round_
         if id(round_) not in round_costs:
             round_costs[id(round_)] = _gloo_costs(round_, topology, costs)
         flow_s, latency_s, latency_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(latency_s)):  # unequal messages
             raise Contention(not_in_step)
-        num_complete = max(round_number + 1 - ahead, 0)  # rounds that a worker completes before it comes to this one
+        num_complete = max(round_number + 1 - ahead, 0)  # rounds that a worker completes before it comes to this round
         ready_s = complete_s[num_complete]
         clear_s = ready_s[receivers]  # when the receiver sends the clear-to-send
         if workers == 2:  # on the only connection a clear-to-send waits until the receiver's own message has left
@@ -105,11 +97,11 @@ def run_gloo(
         received_s[receivers] = np.maximum(received_s[receivers], end_s + latency_s)
         sent_s[senders] = np.maximum(sent_s[senders], end_s)
         complete_s.append(np.maximum(received_s, sent_s) if kind in RINGS_OF_GLOO else received_s.copy())
-    return received_s, sent_s
+    ports.received_s, ports.out_s = received_s, sent_s
 
 
 def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Floats, Floats, Floats]:
-    """Return three ``(M,)`` arrays of seconds: each message's flow, latency, and latency of its clear-to-send."""
+    """Return the seconds of each message's flow, of its latency, and of its clear-to-send's latency, each ``(M,)``."""
     senders, receivers, nbytes = round_
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
@@ -121,13 +113,13 @@ def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Fl
     )
 
 
-def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
+def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float) -> None:
     """Run a collective of NCCL: change the workers' and ports' times to those at its end.
 
     Args:
         rounds: rounds of the collective on a topology.
-        ports: times at which each worker joins and its ports are free, ``(..., P)`` seconds; changed in place.
-        rounds_ahead: a round starts when all messages up to this number of rounds before have arrived; None: no wait.
+        ports: ports of the workers that enter, ``(..., P)`` seconds; changed in place.
+        rounds_ahead: number of rounds that a worker may be ahead of the messages it received; None: it never waits.
         call_s: seconds that every worker takes before its first round.
 
     Raises:
@@ -139,8 +131,8 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    # The times after each of the last ``rounds_ahead`` rounds; workers wait for the oldest of them. If
-    # ``rounds_ahead`` is None, the queue keeps the entry alone.
+    # The times after each of the last ``rounds_ahead`` rounds: workers wait for the first of them. Without a limit the
+    # queue keeps the times of the entry, so that workers wait for no message.
     recent_received_s: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)
     for routed_round, repetitions in rounds.runs:
         assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
@@ -159,39 +151,39 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     ports.received_s, ports.out_s = received_s, out_s
 
 
-def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> tuple[Floats, Floats]:
-    """Return when each worker has received, and has sent, its last message of a direct exchange, both ``(P,)`` seconds.
+def run_direct(nbytes: float, rounds: Sequence[Round], topology: Topology, ports: Ports) -> None:
+    """Run a direct exchange: change each worker's times to those of its last messages.
 
     The first half of the rounds sends parts to their owners, the second half sends the owners' sums, see
     `syncline.sim.program.rounds`. A message begins when its sender has received all messages of the half before, and
     the previous message on its connection has left.
 
     Args:
+        nbytes: bytes of the tensor.
         rounds: rounds of the exchange.
-        topology: the network of the workers.
-        entry_s: time at which each worker begins its messages, ``(P,)`` seconds.
+        topology: the network of the workers, with the costs of hivemind's software.
+        ports: ports of the workers that enter, ``(P,)`` seconds; changed in place.
 
     Raises:
         Contention: messages of unequal sizes or begin times share a channel that limits them.
     """
-    received_s, sent_s = entry_s.copy(), entry_s.copy()
+    received_s = ports.received_s + software_s(topology, topology.workers, nbytes)
+    ports.received_s, ports.out_s = received_s, received_s.copy()
     middle = len(rounds) // 2
     if not middle:  # a single worker sends nothing
-        return received_s, sent_s
+        return
     halves = [_joined_messages(half) for half in (rounds[:middle], rounds[middle:])]
     bandwidth = channel_bandwidths(topology)
     paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
-    can_limit = limiting_channels([path.channels for path in paths], bandwidth)
+    can_limit = _limiting_channels([path.channels for path in paths], bandwidth)
     channel_busy_s = np.full(len(bandwidth), -np.inf)
     connection_busy_s = np.full((topology.workers, topology.workers), -np.inf)  # by sender and receiver
-    for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
-        begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
-        end_s = SharedFlow(nbytes, path.channels, bandwidth, shared=can_limit).end_s(begin_s, channel_busy_s)
+    for (senders, receivers, sizes), path in zip(halves, paths, strict=True):
+        begin_s = np.maximum(ports.received_s[senders], connection_busy_s[senders, receivers])
+        end_s = SharedFlow(sizes, path.channels, bandwidth, shared=can_limit).end_s(begin_s, channel_busy_s)
         connection_busy_s[senders, receivers] = end_s
-        received_s = received_s.copy()
-        np.maximum.at(received_s, receivers, end_s + path.latency_s + path.overhead_s)
-        np.maximum.at(sent_s, senders, end_s)
-    return received_s, sent_s
+        np.maximum.at(ports.received_s, receivers, end_s + path.latency_s + path.overhead_s)
+        np.maximum.at(ports.out_s, senders, end_s)
 
 
 def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
@@ -202,17 +194,17 @@ def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
     return senders, receivers, np.concatenate(sizes)
 
 
-def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
+def _limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
     """Return whether each channel can limit messages if both halves are under way at once, ``(C + 1,)``.
 
-    A message is no faster than the narrowest of its other channels. If a channel can carry the sum of these rates over
-    its messages, it limits none of them.
+    A message is no faster than the narrowest of its other channels. A channel that can carry all its messages at these
+    rates limits none of them.
 
     Args:
         channels_of_halves: for each half, the channels of M messages, ``(M, H)``, padded with -1.
         bandwidth: bytes per second of C channels and of channel -1, which is infinite, ``(C + 1,)``.
     """
-    demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))
+    demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))  # of each channel: rates, and messages
     for channels in channels_of_halves:
         rates = bandwidth[channels]
         for column in range(channels.shape[1]):

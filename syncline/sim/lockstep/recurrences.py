@@ -28,7 +28,7 @@ RULES = ("eager", "rendezvous")
 
 @dataclass(eq=False)
 class Ports:
-    """Times until which workers and their ports are busy, ``(..., P)`` seconds; functions change the arrays in place.
+    """The times until which P workers and their ports are busy, ``(..., P)`` seconds.
 
     Args:
         received_s: time at which all messages so far have arrived at a worker.
@@ -44,7 +44,10 @@ class Ports:
 
     @classmethod
     def at_entry(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
-        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``; ``before``, if not idle."""
+        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)`` seconds.
+
+        ``before``: the ports after the collective before; idle by default.
+        """
         if before is None:
             in_s, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
         else:
@@ -61,11 +64,11 @@ class Ports:
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
     def shift_from(self, earlier: Ports) -> float | None:
-        """Return by how many seconds all times are later than in ``earlier``; None if the times differ in this."""
+        """Return the seconds by which all times are later than in ``earlier``; None if no one number fits all."""
         shift_s = float(self.out_s[0] - earlier.out_s[0])
         for times_s, earlier_s in zip(self.times_s, earlier.times_s, strict=True):
             is_used = np.isfinite(times_s)
-            if times_s is self.busy_s:  # channels that these rounds did not use stay as they were
+            if times_s is self.busy_s:  # the times of channels that no round has used since do not change
                 is_used &= times_s != earlier_s
             difference_s = times_s[is_used] - earlier_s[is_used] - shift_s
             if np.any(np.abs(difference_s) > np.spacing(np.abs(times_s[is_used]))):  # by more than rounding
@@ -95,7 +98,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     run_round, run_rings = _eager, _eager_rings
     if rule == "rendezvous":
         run_round, run_rings = _rendezvous, _rendezvous_rings
-        ports.received_s = np.full_like(ports.out_s, -np.inf)  # the rule uses ``out_s`` only
+        ports.received_s = np.full_like(ports.out_s, -np.inf)  # unused until the end: the rule needs ``out_s`` alone
     for routed_round, repetitions in rounds.runs:
         if isinstance(routed_round, RoutedSequence):
             _run_one_by_one(routed_round, ports, rule)
@@ -120,19 +123,13 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 
 
 def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
-    """Run rounds of one message each, with Python's floats, which are faster than arrays of one number.
-
-    Each position in the axes of the ports' times before the last, ``(..., P)``, is a separate run.
-    """
+    """Run rounds of one message each, with Python's floats, which are faster than arrays of one number."""
     senders, receivers, _ = sequence.messages
     columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
     messages = list(zip(*(column.tolist() for column in columns), strict=True))
-    shape, is_eager = ports.out_s.shape, rule == "eager"
-    received_of_run, out_of_run, in_of_run = (
-        times_s.reshape(-1, shape[-1]) for times_s in (ports.received_s, ports.out_s, ports.in_s)
-    )
-    for run in range(len(out_of_run)):
-        received_s, out_s, in_s = received_of_run[run].tolist(), out_of_run[run].tolist(), in_of_run[run].tolist()
+    is_eager = rule == "eager"
+    for run in np.ndindex(ports.out_s.shape[:-1]):  # all axes but the last, the workers, are separate runs
+        received_s, out_s, in_s = (times_s[run].tolist() for times_s in ports.times_s[:3])
         for sender, receiver, overhead_s, flow_s, latency_s in messages:
             if is_eager:
                 start_s = max(received_s[sender], out_s[sender], in_s[receiver])
@@ -143,9 +140,7 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
                 start_s = max(out_s[sender], out_s[receiver])
                 # Summed in the order of `_rendezvous`, so that all bits agree.
                 out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
-        received_of_run[run], out_of_run[run], in_of_run[run] = received_s, out_s, in_s
-    ports.received_s, ports.out_s = received_of_run.reshape(shape), out_of_run.reshape(shape)
-    ports.in_s = in_of_run.reshape(shape)
+        ports.received_s[run], ports.out_s[run], ports.in_s[run] = received_s, out_s, in_s
 
 
 def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow | None:
@@ -163,32 +158,27 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow
     """Return the end of the flow of each message, which begins at ``begin_s``; both ``(..., M)`` seconds."""
     if shared_flow is None:
         return begin_s + routed_round.flow_s
-    if begin_s.ndim > 1:
+    if begin_s.ndim > 1:  # the rows of a max-plus matrix
         raise Contention("shared channels are no linear map")
     return shared_flow.end_s(begin_s, ports.busy_s)
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the eager rule; change the ports in place.
-
-    If all workers send and receive, operations on whole arrays save time over indexing.
-    """
+    """Run one round by the eager rule; change the ports in place."""
     senders, receivers, _ = routed_round.messages
-    if routed_round.sender_to is not None:
-        start_s = np.maximum(ports.received_s, ports.out_s)
-        np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
-        end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s=start_s + routed_round.overhead_s)
-        ports.out_s[...] = end_s
-        end_s.take(routed_round.sender_to, axis=-1, out=ports.in_s)
-        arrival_s = (end_s + routed_round.latency_s).take(routed_round.sender_to, axis=-1)
-        np.maximum(ports.received_s, arrival_s, out=ports.received_s)
-        return
-    start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
-    np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
+    sending = senders if routed_round.sender_to is None else slice(None)  # all workers: whole arrays save time
+    start_s = np.maximum(ports.received_s[..., sending], ports.out_s[..., sending])
+    np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
     end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s=start_s + routed_round.overhead_s)
-    ports.out_s[..., senders] = end_s
-    ports.in_s[..., receivers] = end_s
-    ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + routed_round.latency_s)
+    arrival_s = end_s + routed_round.latency_s
+    ports.out_s[..., sending] = end_s
+    if routed_round.sender_to is None:
+        ports.in_s[..., receivers] = end_s
+        ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], arrival_s)
+    else:
+        end_s.take(routed_round.sender_to, axis=-1, out=ports.in_s)
+        arrival_s = arrival_s.take(routed_round.sender_to, axis=-1)
+        np.maximum(ports.received_s, arrival_s, out=ports.received_s)
 
 
 def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int) -> None:
@@ -209,18 +199,16 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitio
 def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
     """Run one round by the rendezvous rule; change only ``out_s`` of the ports, in place."""
     senders, receivers, _ = routed_round.messages
-    through_s = ports.out_s  # see the module
-    if routed_round.sender_to is not None:
-        start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
-        begin_s = start_s + (routed_round.latency_s + routed_round.overhead_s)
-        end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s)
-        np.maximum(end_s, end_s.take(routed_round.sender_to, axis=-1), out=through_s)
-        return
-    start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
+    through_s = ports.out_s  # the time at which a worker is done with its last message
+    sending = senders if routed_round.sender_to is None else slice(None)  # all workers: whole arrays save time
+    start_s = np.maximum(through_s[..., sending], through_s.take(receivers, axis=-1))
     begin_s = start_s + (routed_round.latency_s + routed_round.overhead_s)
     end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s)
-    through_s[..., senders] = end_s
-    through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
+    if routed_round.sender_to is None:
+        through_s[..., senders] = end_s
+        through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
+    else:
+        np.maximum(end_s, end_s.take(routed_round.sender_to, axis=-1), out=through_s)
 
 
 def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int) -> None:
@@ -244,7 +232,7 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return the values of workers' messages along M rings of G workers, ``(G, M, 1)``; return a number unchanged."""
+    """Return a value per message, ``(M G,)``, along M rings of G workers, as ``(G, M, 1)``; a number stays a number."""
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)

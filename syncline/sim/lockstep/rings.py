@@ -8,21 +8,15 @@ of worker i occupies its sender and receiver, and alpha_i its latency, one round
     rendezvous:  x_i <- max(e_i, e_(i-1)),  e_i = max(x_i, x_(i+1)) + c_i + alpha_i
 
 Workers are in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and maxima
-of slices; for many messages compiled loops take the same sums and maxima. If all messages cost the same, K rounds are
-the maximum over a window of K neighbours, which doubles in each step: log2 K steps for K rounds.
+of slices. If all messages cost the same, K rounds are the maximum over a window of K neighbours, which doubles in each
+step: log2 K steps for K rounds.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from syncline.acceleration import Kernels
 from syncline.costmodel.network.paths import Floats, Ints
-
-KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
-"""The compiled loops over many messages; the unit of their work is a message."""
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
@@ -68,8 +62,8 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
         latency_s: alpha, seconds of latency to the next worker, one number for all or ``(G, M, 1)``.
         repetitions: K, number of rounds.
     """
-    if isinstance(occupied_s, float) and isinstance(latency_s, float):
-        window = 0  # rounds so far: x is the maximum over as many neighbours
+    if isinstance(occupied_s, float) and isinstance(latency_s, float):  # all messages cost the same, see the module
+        window = 0  # number of rounds done; x_i is the maximum over as many workers before worker i
         while window < repetitions:
             step = min(window + 1, repetitions - window)
             x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
@@ -77,10 +71,6 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
         return x + repetitions * occupied_s
     own_cost_s = np.broadcast_to(occupied_s, x.shape)
     message_cost_s = np.broadcast_to(own_cost_s + latency_s, x.shape)
-    kernels = KERNELS.for_work(x.size * repetitions)
-    if kernels is not None:
-        flat = (np.ascontiguousarray(array).ravel() for array in (x, own_cost_s, message_cost_s))
-        return kernels.eager_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
     padded = _with_last_in_front(x)  # the first worker gets its predecessor in the ring as the row before it
     own_x, previous_x = padded[1:], padded[:-1]
     received_cost_s = _with_last_in_front(message_cost_s)[:-1]
@@ -99,17 +89,13 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
     ``cost_s`` has the seconds of each message, c + alpha in the module's formula: one number for all or ``(G, M, 1)``.
     The other arguments are as in `eager_rounds`.
     """
-    if isinstance(cost_s, float):
-        window = 0  # rounds so far: x is the maximum over as many neighbours on each side
+    if isinstance(cost_s, float):  # all messages cost the same, see the module
+        window = 0  # number of rounds done; x_i is the maximum over as many workers on each side of worker i
         while window < repetitions:
             step = min(2 * window + 1, repetitions - window)
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
             window += step
         return x + repetitions * cost_s
-    kernels = KERNELS.for_work(x.size * repetitions)
-    if kernels is not None:
-        flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
-        return kernels.rendezvous_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
     message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))
     padded = np.concatenate([x[-1:], x, x[:1]])  # the first and the last worker get their neighbours as rows
     message_end_s = np.empty_like(message_cost_s)

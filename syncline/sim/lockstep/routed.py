@@ -23,7 +23,7 @@ MANY_ROUNDS = 32
 
 
 class Contention(SynclineError):
-    """Transfers share a channel in a way that lockstep cannot follow, but the event simulation can."""
+    """An error about transfers that share a channel in a way that lockstep cannot follow; the event simulation can."""
 
 
 class RoutedRound(NamedTuple):
@@ -35,8 +35,8 @@ class RoutedRound(NamedTuple):
         flow_s: seconds in which the bytes flow: bytes / bandwidth of the narrowest channel of the route.
         latency_s: seconds of latency of the route.
         shares_channels: whether a channel of the round carries messages of several senders to several receivers.
-        rings: the workers along the rings that the messages form, see `rings`; None if there are none, or if they were
-            not looked for because the round is repeated few times.
+        rings: the workers along the rings that the messages form, see `rings`; None if there are none, or if the round
+            is repeated too few times for a search.
         sender_to: the sender to each worker, ``(P,)``, if every worker sends a message and receives one, and the
             senders are in ascending order; otherwise None.
         channels: channels of each message, ``(M, H)``, padded with -1; None if no channel is shared.
@@ -119,8 +119,7 @@ class RoutedRounds:
         if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:  # one message in each round
             messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
             sequence_shared = shared_channels([[messages]], topology) if shared is None else shared
-            if not sequence_shared.any():
-                # Without shared channels, ``copies`` change nothing.
+            if not sequence_shared.any():  # so ``copies`` would change nothing
                 return cls([(_routed_sequence(messages, topology), 1)], topology, sequence_shared)
         rounds = list(rounds)  # a table makes new rounds whenever it is read
         if shared is None:
@@ -156,7 +155,7 @@ class RoutedRounds:
         return any(isinstance(run, RoutedRound) and run.shares_channels for run, _ in self.runs)
 
 
-class Key(NamedTuple):
+class CollectiveKey(NamedTuple):
     """The kind, bytes and algorithm of a collective, which determine its rounds."""
 
     kind: str
@@ -164,8 +163,8 @@ class Key(NamedTuple):
     algorithm: str | None
 
 
-def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
-    """Return the rounds of a collective on a topology; equal arguments give the cached rounds.
+def routed_rounds(key: CollectiveKey, topology: Topology, shared: NDArray[np.bool_] | None = None) -> RoutedRounds:
+    """Return the rounds of a collective on a topology, from a cache if they were made before.
 
     Args:
         key: the collective.
@@ -176,13 +175,12 @@ def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None
         SpecError: an unknown collective or algorithm.
         Contention: as in `RoutedRounds.from_rounds`.
     """
-    shared_bytes = None if shared is None else shared.tobytes()
     build = _cached_rounds if is_hashed_by_value(topology) else _build_rounds
-    return build(key, topology, shared_bytes)
+    return build(key, topology, None if shared is None else shared.tobytes())
 
 
-def _build_rounds(key: Key, topology: Topology, shared_bytes: bytes | None) -> RoutedRounds:
-    """Return the rounds of a collective on a topology; ``shared_bytes`` is a mask of channels that a cache can hash."""
+def _build_rounds(key: CollectiveKey, topology: Topology, shared_bytes: bytes | None) -> RoutedRounds:
+    """Return the rounds of a collective on a topology; ``shared_bytes`` is the mask ``shared``, as a hashable value."""
     kind, nbytes, algorithm = key
     shared = None if shared_bytes is None else np.frombuffer(shared_bytes, np.bool_)
     all_rounds = rounds_on(kind, topology.workers, nbytes, topology, algorithm)
@@ -193,29 +191,28 @@ _cached_rounds = bounded_cache(128e6, lambda rounds: rounds.memory_bytes)(_build
 
 
 def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
-    """Return whether several workers send and several receive over each channel, ``(C,)``.
+    """Return for each channel whether several workers send over it and several receive over it, ``(C,)``.
 
-    If all messages of a channel have one sender, or one receiver, the port of that worker serves these messages one
+    If all messages on a channel have one sender, or one receiver, the port of that worker serves these messages one
     after another; this is so on every channel of a star with full-duplex links.
 
     Args:
         collectives: the rounds of each collective.
         topology: the network of the workers.
     """
-    channels = len(topology.bandwidth_bytes_per_s)
+    num_channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
-        return np.zeros(channels, dtype=np.bool_)
-    # By row (senders, receivers) and channel: one worker that uses the channel, or -1, and whether others use it.
-    worker_of_channel = np.full((2, channels), -1, dtype=np.int64)
-    has_several = np.zeros((2, channels), dtype=np.bool_)
+        return np.zeros(num_channels, dtype=np.bool_)
+    # Row 0 for senders, row 1 for receivers: one worker of each channel (-1: none), and whether the channel has others.
+    worker_of_channel = np.full((2, num_channels), -1, dtype=np.int64)
+    has_several = np.zeros((2, num_channels), dtype=np.bool_)
     visited: set[tuple[int, int]] = set()  # ids of the arrays of equal rounds
     for senders, receivers, _ in chain.from_iterable(collectives):
         if (id(senders), id(receivers)) in visited or not len(senders):
             continue
         visited.add((id(senders), id(receivers)))
-        for channel_of_message in topology.paths(
-            senders, receivers
-        ).channels.T:  # the first of each route, the second, ...
+        channels_by_hop = topology.paths(senders, receivers).channels.T  # the first of each route, the second, ...
+        for channel_of_message in channels_by_hop:
             is_used = slice(None) if (channel_of_message >= 0).all() else channel_of_message >= 0
             channel = channel_of_message[is_used]
             for end, workers in enumerate((senders, receivers)):

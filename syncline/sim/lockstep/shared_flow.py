@@ -15,17 +15,17 @@ TOLERANCE = 1e-12
 
 
 class SharedFlow:
-    """The flow of M messages that begin together on every shared channel, after the messages of earlier rounds.
+    """The flow of the M messages of a round, which begin together on every channel that they share.
 
     Each message gets the smallest of its channels' equal parts, ``R = min_c B_c / m_c``, with B_c the bandwidth of
-    channel c and m_c messages on this channel. This is the max-min fair rate if each message has a full channel on
-    which all messages have the same rate. If these messages have equal bytes, the rate is constant until they end.
+    channel c and m_c messages on this channel. This is the max-min fair rate if all messages on the channel of the
+    smallest part have this rate. If they also have equal bytes, the rate is constant until they end.
 
     Args:
         nbytes: bytes of each message, ``(M,)``.
         channels: channels of each message, ``(M, H)``, padded with -1.
         bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
-        shared: whether each channel may have several messages, ``(C + 1,)``; the last has none.
+        shared: whether several messages can limit each other on a channel, ``(C + 1,)``; False for the last.
         copies: number of equal messages that each message stands for, ``(M,)``; one by default.
 
     Raises:

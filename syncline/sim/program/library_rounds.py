@@ -42,12 +42,12 @@ from syncline.costmodel.network.paths import Topology, longest_latency_s
 from syncline.costmodel.network.software_costs import DEFAULT, NcclCosts
 
 
-def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
-    """Return how many rounds a rank of gloo may be ahead of the messages it received, for each round."""
+def gloo_rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
+    """Return, for each round, how many rounds a rank of gloo may be ahead of the messages it received."""
     if kind in ("all_reduce", "reduce_scatter"):
         ahead = [2] * rounds
         if rounds > 1:
-            ahead[rounds // 2] = 1  # the halfway, where results follow partial sums
+            ahead[rounds // 2] = 1  # halfway, a rank needs all partial sums before it sends results
         return ahead
     if kind == "all_gather":
         return [2] * rounds
@@ -78,11 +78,10 @@ def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
     worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers  # a worker has a chunk of the tensor
     receiver = (worker - 1) % workers
-    full_round = Round(worker, receiver, segment_bytes)
-    for first_chunk in (1, 0):  # worker i begins a lap with the chunk of worker i + 1, then with its own sums
+    full_round = Round(worker, receiver, segment_bytes)  # one object for all rounds of full segments
+    for first_chunk in (worker + 1, worker):  # worker i begins lap 1 with the chunk of worker i + 1, lap 2 with its own
         for number in range(segments_per_chunk * (workers - 1)):
-            # The segment that each worker sends.
-            segment = ((worker + first_chunk) * segments_per_chunk + number) % num_segments
+            segment = (first_chunk * segments_per_chunk + number) % num_segments  # which each worker sends
             sizes = np.clip(nbytes - segment * segment_bytes, 0.0, segment_bytes)
             if np.all(sizes == segment_bytes):
                 yield full_round
@@ -132,10 +131,9 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
     if kind == "broadcast":
         return _chain(workers, nbytes, costs.chain_piece_bytes)
     if kind == "reduce":  # the same chain, from the last worker to the first
-        rounds = tuple(_chain(workers, nbytes, costs.chain_piece_bytes))
-        mirrored: dict[int, Round] = {}  # by id: a repeated round stays one object
-        for round_ in rounds:
-            mirrored[id(round_)] = Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
+        rounds, last = tuple(_chain(workers, nbytes, costs.chain_piece_bytes)), workers - 1
+        # By id, so that a repeated round stays one object.
+        mirrored = {id(round_): Round(last - round_[0], last - round_[1], round_.nbytes) for round_ in rounds}
         return [mirrored[id(round_)] for round_ in rounds]
     if kind == "gather":
         return _gather(workers, nbytes)
@@ -148,7 +146,7 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
 def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
     """Return how many rounds a worker may be ahead of the messages it received, and the seconds before its first round.
 
-    The number is None if a worker never waits. The seconds are those of NCCL's software for a call.
+    The number is None if a worker never waits. The seconds are those that NCCL's software takes for a call.
     """
     costs = nccl_on(topology) or DEFAULT
     return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
@@ -164,7 +162,7 @@ def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iter
     num_full_pieces, last_piece_bytes = (float(value) for value in costs.ring_pieces(block_bytes))
     for num_pieces, piece_bytes in ((num_full_pieces, costs.ring_piece_bytes), (1, last_piece_bytes)):
         if piece_bytes > 0:
-            # The slices of a piece, a round each; equal slices are one object.
+            # A round for each slice of a piece; rounds of equal slices are one object.
             round_of_part = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
             slices = [round_of_part[part] for part in costs.slice_parts]
             for _ in range(int(num_pieces) * laps * (workers - 1)):  # a lap passes a piece P - 1 times

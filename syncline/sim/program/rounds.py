@@ -53,11 +53,11 @@ def _distinct_fields(all_rounds: Iterable[Round]) -> Iterable[Any]:
     return {id(field): field for round_ in distinct_rounds for field in round_}.values()
 
 
-def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
-    """Return the same rounds as a sequence with read-only arrays, which many callers may share."""
-    if isinstance(rounds_, RoundTable):
-        return rounds_
-    round_tuple = tuple(rounds_)
+def _read_only(all_rounds: Iterable[Round]) -> Sequence[Round]:
+    """Return the same rounds as a sequence with read-only arrays, so that callers can share them."""
+    if isinstance(all_rounds, RoundTable):
+        return all_rounds
+    round_tuple = tuple(all_rounds)
     for field in _distinct_fields(round_tuple):
         if isinstance(field, np.ndarray):
             field.setflags(write=False)
@@ -99,24 +99,24 @@ def rounds(
     """
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
+    entry = TABLE[kind].get(name)
+    all_rounds: Iterable[Round]
     if name in HIERARCHIES[kind]:
         hierarchical = _hierarchical_all_reduce if kind == "all_reduce" else partial(_level_by_level, kind)
-        return _read_only(hierarchical(name, workers, nbytes, all_sizes(workers, group)))
-    entry = TABLE[kind][name]
-    if isinstance(entry, DirectAlgorithm):
-        return _read_only(direct_rounds(workers, float(nbytes), entry.owners, places))
-    if isinstance(entry, PlacedAlgorithm):
-        known_places = places or places_in_order(workers)
-        if entry.is_ring:
-            placed_rounds = ordered_ring_rounds(kind, float(nbytes), known_places)
-        else:
-            placed_rounds = by_places_rounds(float(nbytes), known_places)
-        return _read_only(placed_rounds)
-    if is_gloo(kind, name):
-        return _read_only(GLOO_ROUNDS[kind](workers, float(nbytes)))
-    if is_nccl(kind, name):
-        return _read_only(nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or DEFAULT))
-    return _read_only(FLAT[kind][name].rounds(workers, nbytes))
+        all_rounds = hierarchical(name, workers, nbytes, all_sizes(workers, group))
+    elif isinstance(entry, DirectAlgorithm):
+        all_rounds = direct_rounds(workers, float(nbytes), entry.owners, places)
+    elif isinstance(entry, PlacedAlgorithm) and entry.is_ring:
+        all_rounds = ordered_ring_rounds(kind, float(nbytes), places or places_in_order(workers))
+    elif isinstance(entry, PlacedAlgorithm):
+        all_rounds = by_places_rounds(float(nbytes), places or places_in_order(workers))
+    elif is_gloo(kind, name):
+        all_rounds = GLOO_ROUNDS[kind](workers, float(nbytes))
+    elif is_nccl(kind, name):
+        all_rounds = nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or DEFAULT)
+    else:
+        all_rounds = FLAT[kind][name].rounds(workers, nbytes)
+    return _read_only(all_rounds)
 
 
 def rounds_on(
@@ -129,7 +129,7 @@ def rounds_on(
 
 
 def places_for(kind: str, algorithm: str | None, network: Network | Topology, workers: int) -> Places | None:
-    """Return the places of workers on a network if it has places and an algorithm's messages follow them; else None."""
+    """Return the places of the workers on a network; None if it has none or the algorithm's messages ignore places."""
     entry = TABLE.get(kind, {}).get(algorithm or "")
     has_place_owners = isinstance(entry, DirectAlgorithm) and entry.owners != "workers"
     follows_places = has_place_owners or isinstance(entry, PlacedAlgorithm)
@@ -138,9 +138,9 @@ def places_for(kind: str, algorithm: str | None, network: Network | Topology, wo
 
 
 def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
-    """Yield the rounds in which several groups run the same collective at once, given the rounds of a group.
+    """Yield the rounds in which several groups run one collective at once; ``group_rounds`` are the rounds of a group.
 
-    Worker i of the group that begins at rank f is rank ``f + stride i``.
+    Worker i of the group whose first rank is f has the rank ``f + stride i``.
     """
     joined_rounds: dict[int, Round] = {}  # rounds of all groups, by the id of the given round
     for round_ in tuple(group_rounds):  # a tuple keeps all rounds, so that no two get the same id
@@ -157,12 +157,11 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
 def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArray:
     """Return the first rank of each group of ``size`` workers that are ``stride`` ranks apart.
 
-    ``leaders``: the leaders of the level below, the first of every ``stride`` ranks, form the groups; else all do.
+    ``leaders``: whether only the first of every ``stride`` ranks, the leaders of the level below, form groups.
     """
     block_starts = size * stride * np.arange(workers // (size * stride))
-    if leaders:
-        return block_starts
-    return (block_starts[:, None] + np.arange(stride)).ravel()  # a group at each of the first ``stride`` ranks
+    first_of_groups = np.arange(1 if leaders else stride)  # in each block of ``size * stride`` ranks
+    return (block_starts[:, None] + first_of_groups).ravel()
 
 
 def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
@@ -182,8 +181,7 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
     """Return the rounds that reduce up the inner levels, all-reduce at the outermost level, and distribute down again.
 
     With leaders, each group reduces along a tree to its first worker, which broadcasts the result down the tree.
-    Otherwise each group reduce-scatters and all-gathers around a ring. ``sizes`` are the group sizes of the levels, the
-    innermost first.
+    Otherwise each group reduce-scatters and all-gathers around a ring. Arguments are as in `_level_by_level`.
     """
     hierarchy = HIERARCHIES["all_reduce"][name]  # its algorithm between groups, and whether groups have leaders
     *sizes_of_inner_levels, outer_size = sizes
@@ -215,7 +213,7 @@ def sent_bytes(all_rounds: Iterable[Round], workers: int) -> Floats:
 
 
 def ordered_ring_rounds(kind: str, nbytes: float, places: Places) -> Sequence[Round]:
-    """Return the rounds of a collective of ``nbytes`` bytes around the ring of all workers, place after place."""
+    """Return the rounds of a collective around a ring of all workers, in which each place follows the place before."""
     order = np.array(places.order)
     workers = len(order)
     if workers < 2:
@@ -303,7 +301,7 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
     """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
-    # A round waits only for the half before. So round r of a half, counted from 1, is r rounds ahead.
+    # A round waits for the rounds of the half before alone. So in round r of its half, from 1, a rank is r ahead.
     return 2 * list(range(1, workers))
 
 

@@ -10,12 +10,12 @@ from syncline.costmodel.collectives.algorithms import RoundTable
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.network.link import Link, topology
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
-from syncline.sim.lockstep.maps import CollectiveMaps
+from syncline.sim.lockstep.collectives import GroupCollectives
 from syncline.sim.lockstep.recurrences import RULES, Ports, run_routed
-from syncline.sim.lockstep.routed import Key, RoutedRounds, RoutedSequence, routed_rounds
+from syncline.sim.lockstep.routed import CollectiveKey, RoutedRounds, RoutedSequence, routed_rounds
 from tests.sim.strategies import collectives_anywhere
 
-KEY = Key("all_reduce", 1e6, "rabenseifner")
+KEY = CollectiveKey("all_reduce", 1e6, "rabenseifner")
 
 
 @settings(deadline=None)
@@ -43,7 +43,7 @@ def test_equal_topologies_share_them():
 
 def test_two_trainings_share_them():
     joined = topology(Link(1e-3, 1e9), 8)
-    first, second = (CollectiveMaps(joined, {KEY: 1}) for _ in range(2))
+    first, second = (GroupCollectives(joined, {KEY: 1}) for _ in range(2))
     assert first._routed(KEY) is second._routed(KEY)
     at_once, later = (maps.done_s(KEY, np.arange(8.0)) for maps in (first, second))
     assert np.array_equal(at_once, later)

@@ -29,25 +29,24 @@ from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is
 from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
 from syncline.costmodel.network.link import among
 from syncline.costmodel.network.paths import Floats, Star, Topology
-from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.lockstep.libraries import run_direct, run_gloo, run_nccl
 from syncline.sim.lockstep.recurrences import Ports, run_routed
-from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
+from syncline.sim.lockstep.routed import CollectiveKey, Contention, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.program.library_rounds import nccl_limits
-from syncline.sim.program.rounds import rounds_on, sent_bytes, software_s
+from syncline.sim.program.rounds import rounds_on, sent_bytes
 from syncline.sim.program.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
-    """A piece of work of P workers, with each worker's begin and end.
+    """The spans of one piece of work on the timelines of P workers, a span for each worker.
 
     Args:
         stream: name of the workers' stream.
         what: kind of the work.
         label: name of the work.
-        start_s: begin for each worker, ``(P,)`` seconds, or a number for all.
-        end_s: end for each worker, ``(P,)`` seconds, or a number for all.
+        start_s: begin for each worker, ``(P,)`` seconds.
+        end_s: end for each worker, ``(P,)`` seconds.
         nbytes: bytes that each worker sends.
         step: the training step.
         members: workers that do the work, with unused values for the others; None for all.
@@ -81,8 +80,9 @@ def timeline_of(all_spans: Iterable[Spans], workers: int) -> Timeline:
 
 
 def run_collective(
-    key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
-) -> None:
+    key: CollectiveKey, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports,
+    rule: Rule,
+) -> None:  # fmt: skip
     """Run a collective on ports: change each worker's times to those at which the collective has ended.
 
     Args:
@@ -98,14 +98,11 @@ def run_collective(
         SpecError: an unknown rule.
         Contention: transfers share a channel but do not begin and end together.
     """
-    (kind, nbytes, algorithm), entry_s = key, ports.received_s  # so far no message has come
+    kind, nbytes, algorithm = key
     if is_direct(kind, algorithm):
-        begin_s = entry_s + software_s(topology, topology.workers, nbytes)
-        ports.received_s, ports.out_s = run_direct(rounds, topology, begin_s)
+        run_direct(nbytes, rounds, topology, ports)
     elif is_gloo(kind, algorithm):
-        costs = topology.gloo or FREE
-        call_s = float(costs.software_s(kind, topology.workers, nbytes))
-        ports.received_s, ports.out_s = run_gloo(kind, rounds, topology, entry_s, costs=costs, call_s=call_s)
+        run_gloo(kind, nbytes, rounds, topology, ports)
     elif is_nccl(kind, algorithm):
         rounds_ahead, call_s = nccl_limits(topology, str(algorithm))
         run_nccl(routed(), ports, rounds_ahead, call_s)
@@ -113,85 +110,77 @@ def run_collective(
         run_routed(routed(), ports, rule)
 
 
-def key_of(call: Call) -> Key:
-    """Return the key of a call's collective: kind, bytes and algorithm."""
-    return Key(call.collective, call.payload_bytes, call.algorithm)
+def _key_of(call: Call) -> CollectiveKey:
+    """Return the key of a call's collective."""
+    return CollectiveKey(call.collective, call.payload_bytes, call.algorithm)
 
 
-def _has_connections(key: Key) -> bool:
+def _has_connections(key: CollectiveKey) -> bool:
     """Return whether a worker's messages in a collective share its link, instead of taking turns on it."""
     return is_gloo(key.kind, key.algorithm) or is_direct(key.kind, key.algorithm)
 
 
-class CollectiveMaps:
-    """Functions that return when workers are done with the collectives of a training, from when they enter.
+class GroupCollectives:
+    """The collectives of a group of P workers in lockstep, one after another on the same ports.
 
-    Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
-    collective as soon as the receiver's incoming port is free, even if the receiver still takes part in the last
-    collective.
+    A worker that is done early sends its first message of the next collective as soon as the receiver's incoming port
+    is free, even if the receiver still takes part in the last collective.
 
     Args:
         topology: the network of the P workers.
-        uses: number of uses of each collective. A collective that shares no channels is a max-plus matrix (see the
-            module). The matrix costs as much as P runs, so it is computed for collectives with more than P uses.
+        uses: number of times that the training runs each collective. If this is more than P, the collective is
+            computed as a max-plus matrix (see the module), which costs as much as P runs.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
+
+    Attributes:
+        ports: times of the ports after the last collective; minus infinity before the first.
     """
 
-    def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
+    def __init__(self, topology: Topology, uses: Mapping[CollectiveKey, int], rule: Rule = "eager") -> None:
         """Make the rounds of each collective; refuse collectives that lockstep cannot time."""
         self._topology, self._uses, self._rule = topology, uses, rule
         if any(key.algorithm in TIMED_AS_A_WHOLE for key in uses):
             raise Contention("collectives that are timed as a whole, which only the events can follow")
         self._rounds = {key: rounds_on(key.kind, topology.workers, key.nbytes, topology, key.algorithm) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
-        self._routed_rounds: dict[Key, RoutedRounds] = {}
-        self._ports_after: dict[Key, Ports] = {}  # ports after a collective that all workers enter at time 0
-        self._port_matrices: dict[Key, Ports] = {}  # row j: ports if worker j enters at 0, and the others at -inf
-        self._sent_bytes: dict[Key, Floats] = {}
-        self._openings: dict[Key, Opening | None] = {}
-        self._ports: Ports | None = None
+        self._routed_rounds: dict[CollectiveKey, RoutedRounds] = {}
+        self._ports_after: dict[CollectiveKey, Ports] = {}  # ports after a collective that all workers enter at time 0
+        self._port_matrices: dict[CollectiveKey, Ports] = {}  # row j: ports if worker j alone enters, at time 0
+        self._sent_bytes: dict[CollectiveKey, Floats] = {}
+        self._openings: dict[CollectiveKey, Opening | None] = {}
+        self.ports = Ports.at_entry(np.full(topology.workers, -np.inf), len(self._shared))
 
-    @property
-    def in_s(self) -> Floats:
-        """Return the time at which each worker's incoming port is free, ``(P,)`` seconds."""
-        return np.full(self._topology.workers, -np.inf) if self._ports is None else self._ports.in_s
-
-    @in_s.setter
-    def in_s(self, in_s: Floats) -> None:
-        # The next collective reads only ``in_s`` and the channels.
-        self._ports = Ports(in_s, in_s, in_s, self._idle_channels_s())
-
-    def done_s(self, key: Key, entry_s: Floats) -> Floats:
-        """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
+    def done_s(self, key: CollectiveKey, entry_s: Floats) -> Floats:
+        """Run the next collective; return the time at which each worker is done with it, ``(P,)`` seconds.
 
         Raises:
             Contention: transfers share a channel but do not begin and end together.
         """
-        before, workers = self._ports, self._topology.workers
-        is_idle = before is None or bool(max(before.in_s.max(), before.busy_s.max()) <= entry_s.min())
+        before, workers = self.ports, self._topology.workers
+        is_idle = bool(max(before.in_s.max(), before.busy_s.max()) <= entry_s.min())
         if is_idle and np.all(entry_s == entry_s[0]):
             if key not in self._ports_after:
                 self._ports_after[key] = self._run(key, np.zeros(workers))
-            self._ports = self._ports_after[key].copy()
-            self._ports.shift(entry_s[0])  # a later common entry shifts all times equally
+            self.ports = self._ports_after[key].copy()
+            self.ports.shift(entry_s[0])  # a later common entry shifts all times equally
         elif is_idle and self._has_matrix(key):
             if key not in self._port_matrices:
                 only_worker_enters_s = np.where(np.eye(workers, dtype=bool), 0.0, -np.inf)  # worker j in row j
                 self._port_matrices[key] = self._run(key, only_worker_enters_s)
             matrix = self._port_matrices[key]
-            # Row j has the times due to worker j's entry; the channels stay idle, because none is shared.
+            # Row j has the times due to worker j's entry. No channel is shared, so none becomes busy.
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
-            self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
+            self.ports = Ports(received_s, out_s, in_s, before.busy_s)
         else:
-            self._ports = self._run(key, entry_s, before)
-        return self._ports.done_s
+            self.ports = self._run(key, entry_s, before)
+        return self.ports.done_s
 
-    def _has_matrix(self, key: Key) -> bool:
+    def _has_matrix(self, key: CollectiveKey) -> bool:
         """Return whether a matrix gives a collective's ports: the collective is frequent and shares no channels."""
         is_frequent = self._uses[key] > self._topology.workers
         return is_frequent and not _has_connections(key) and not self._routed(key).shares_channels
 
-    def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
+    def opening_s(self, key: CollectiveKey, idle_s: Floats) -> Floats | float:
         """Return the seconds by which TCP windows that shrank while idle delay the next collective, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
@@ -199,34 +188,27 @@ class CollectiveMaps:
         opening = self._openings[key]
         return 0.0 if opening is None else opening.after_s(idle_s)
 
-    def sent_bytes(self, key: Key) -> Floats:
+    def sent_bytes(self, key: CollectiveKey) -> Floats:
         """Return the bytes that each worker sends in a collective, ``(P,)``."""
         if key not in self._sent_bytes:
             self._sent_bytes[key] = sent_bytes(self._rounds[key], self._topology.workers)
         return self._sent_bytes[key]
 
-    def _idle_channels_s(self) -> Floats:
-        """Return the times until which channels carry bytes, ``(C + 1,)`` seconds, before any message."""
-        return np.full(len(self._shared) + 1, -np.inf)
-
-    def _routed(self, key: Key) -> RoutedRounds:
+    def _routed(self, key: CollectiveKey) -> RoutedRounds:
         """Return the rounds of a collective on the topology; each collective is routed once."""
         if key not in self._routed_rounds:
             self._routed_rounds[key] = routed_rounds(key, self._topology, self._shared)
         return self._routed_rounds[key]
 
-    def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
+    def _run(self, key: CollectiveKey, entry_s: Floats, before: Ports | None = None) -> Ports:
         """Return the ports' times after the rounds of a collective that workers enter at ``entry_s``, ``(..., P)``."""
         ports = Ports.at_entry(entry_s, len(self._shared), before)
-        run_collective(
-            key, self._rounds[key], routed=partial(self._routed, key), topology=self._topology, ports=ports,
-            rule=self._rule,
-        )  # fmt: skip
+        run_collective(key, self._rounds[key], partial(self._routed, key), self._topology, ports, self._rule)
         return ports
 
 
-class GroupedMaps:
-    """The maps of all collectives of a training: one `CollectiveMaps` for each group of workers.
+class TrainingCollectives:
+    """The collectives of a training in lockstep, each among a group of workers.
 
     A worker has the same ports in all its groups, so its collectives in different groups wait for each other.
 
@@ -237,51 +219,52 @@ class GroupedMaps:
 
     Raises:
         SpecError: an unknown collective or algorithm.
-        Contention: there are groups of some workers, and channels are shared or a worker's messages share its link.
+        Contention: some collective is among a part of the workers, and either channels are shared, or the messages of
+            a worker share its link.
     """
 
     def __init__(self, topology: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
-        """Make the maps of the calls' groups; refuse groups that would disturb each other."""
-        uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
+        """Make the collectives of each group; refuse groups that would disturb each other."""
+        uses: dict[tuple[int, ...] | None, Counter[CollectiveKey]] = {}
         for call in calls:
             group_uses = uses.setdefault(group_ranks(call.group, topology.workers), Counter())
-            group_uses[key_of(call)] += 1
+            group_uses[_key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
         has_groups = bool(set(uses) - {None})  # the group None has all workers
         if has_groups and (not has_own_links or has_connections):
             raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)  # incoming ports are free
-        self._maps = {
-            group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)
+        self._of_group = {
+            group: GroupCollectives(topology if group is None else among(topology, group), counts, rule)
             for group, counts in uses.items()
         }
 
     def opening_s(self, call: Call, idle_s: Floats) -> Floats | float:
-        """Return `CollectiveMaps.opening_s` of the group's workers; 0 for workers that take no part."""
-        group, key = group_ranks(call.group, self._workers), key_of(call)
+        """Return `GroupCollectives.opening_s` for the call's workers; 0 for workers that take no part."""
+        group, key = group_ranks(call.group, self._workers), _key_of(call)
         if group is None:
-            return self._maps[None].opening_s(key, idle_s)
+            return self._of_group[None].opening_s(key, idle_s)
         opening_s, members = np.zeros(self._workers), list(group)
-        opening_s[members] = self._maps[group].opening_s(key, idle_s[members])
+        opening_s[members] = self._of_group[group].opening_s(key, idle_s[members])
         return opening_s
 
     def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
-        """Return the time at which each worker is done with the next call, and the bytes it sent, both ``(P,)``.
+        """Run the next call; return the time at which each worker is done, and the bytes that it sent, both ``(P,)``.
 
         A worker that takes no part is done when it enters.
 
         Raises:
             Contention: transfers share a channel but do not begin and end together.
         """
-        group = group_ranks(call.group, self._workers)
-        maps, key = self._maps[group], key_of(call)
-        if len(self._maps) == 1 and group is None:  # no other group uses the ports
-            return maps.done_s(key, entry_s), maps.sent_bytes(key)
+        group, key = group_ranks(call.group, self._workers), _key_of(call)
+        collectives = self._of_group[group]
+        if len(self._of_group) == 1 and group is None:  # no other group uses the ports
+            return collectives.done_s(key, entry_s), collectives.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
         done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)
-        maps.in_s = self._in_s[members]  # other groups may have used the ports since
-        done_s[members], sent_bytes[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # The maps have no time for the port of a worker that received nothing, so its earlier time stays.
-        self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
+        collectives.ports.in_s = self._in_s[members]  # other groups may have used the ports since
+        done_s[members], sent_bytes[members] = collectives.done_s(key, entry_s[members]), collectives.sent_bytes(key)
+        # A port that received nothing in this collective stays busy as long as before.
+        self._in_s[members] = np.maximum(self._in_s[members], collectives.ports.in_s)
         return done_s, sent_bytes

@@ -11,8 +11,8 @@ from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, data_parallel, rounds, run_events, run_lockstep
-from syncline.sim.lockstep.maps import CollectiveMaps
-from syncline.sim.lockstep.routed import Contention, Key
+from syncline.sim.lockstep.collectives import GroupCollectives
+from syncline.sim.lockstep.routed import CollectiveKey, Contention
 from tests.sim.lockstep.rounds import run_rounds
 from tests.sim.strategies import trainings
 
@@ -39,14 +39,14 @@ def test_lockstep_tells_the_history_of_the_events(training):
 @pytest.mark.parametrize("kind", COLLECTIVES)
 @pytest.mark.parametrize("network", [WAN, [WAN, WAN, Link(1e-3, 1e6), WAN, WAN]], ids=["equal", "one slow link"])
 def test_the_matrix_is_the_rounds(kind, network, rule):
-    joined, key = topology(network, 5), Key(kind, 1e6, None)
+    joined, key = topology(network, 5), CollectiveKey(kind, 1e6, None)
     of = rounds(kind, 5, 1e6)
     entries = np.random.default_rng(0).exponential(0.1, (20, 5)) + 100 * np.arange(20)[:, None]
-    by_matrix = CollectiveMaps(joined, {key: 6}, rule)
+    by_matrix = GroupCollectives(joined, {key: 6}, rule)
     for entry_s in entries:
         expected = np.maximum(*run_rounds(of, joined, entry_s, rule))
         np.testing.assert_allclose(by_matrix.done_s(key, entry_s), expected, rtol=RTOL)
-        np.testing.assert_allclose(CollectiveMaps(joined, {key: 1}, rule).done_s(key, entry_s), expected, rtol=RTOL)
+        np.testing.assert_allclose(GroupCollectives(joined, {key: 1}, rule).done_s(key, entry_s), expected, rtol=RTOL)
     np.testing.assert_allclose(
         np.maximum(*run_rounds(of, joined, entries, rule))[7], np.maximum(*run_rounds(of, joined, entries[7], rule))
     )
@@ -55,8 +55,8 @@ def test_the_matrix_is_the_rounds(kind, network, rule):
 def test_an_early_worker_waits_for_a_port_that_the_collective_before_still_uses():
     # Two gathers of messages of 4 s, that arrive 10 s later. 1 sends to 0 from 0 to 4, and 2, for 0's port in, from 4
     # to 8. 1 is done at 4, and can begin the next when that port is free: 8 to 12, then 2 from 12 to 16.
-    key, link = Key("gather", 4.0, None), Link(10.0, 1.0)
-    maps = CollectiveMaps(topology(link, 3), {key: 2})
+    key, link = CollectiveKey("gather", 4.0, None), Link(10.0, 1.0)
+    maps = GroupCollectives(topology(link, 3), {key: 2})
     first_s = maps.done_s(key, np.zeros(3))
     second_s = maps.done_s(key, first_s)
     assert first_s.tolist() == [18.0, 4.0, 8.0] and second_s.tolist() == [26.0, 12.0, 16.0]
