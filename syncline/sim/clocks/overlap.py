@@ -95,8 +95,8 @@ class StepAction(NamedTuple):
     """An action of workers in a training step, such as computing or the start of a collective.
 
     Attributes:
-        kind: ``compute``, ``decide`` (whether to send), ``start`` or ``wait`` (of a call).
-        call_index: index of the call among those of the step; -1 for ``compute`` and ``decide``.
+        kind: ``compute``, ``trigger`` (the decision whether to send), ``start`` of a call, or ``wait`` for a call.
+        call_index: index of the call among those of the step; -1 for ``compute`` and ``trigger``.
         fraction: fraction of the step's computing, for ``compute``.
         members: the workers that wait, for ``wait``; all if None.
     """
@@ -108,7 +108,10 @@ class StepAction(NamedTuple):
 
 
 def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
-    """Yield the actions of a step in order: parts 1 to 4 of the module's list, and the waits for calls of part 4."""
+    """Yield the actions of a step in order, up to the waits for calls that start at the end of the computing.
+
+    The waits for calls of earlier steps and the update follow them (parts 5 and 6 of the module's list).
+    """
     pending_calls: list[tuple[int, Call]] = []  # started, and not awaited before the end of the computing
     fraction_done = 0.0
     for fraction, is_wait, index in way_points(calls):  # starts and waits before the end of the computing
@@ -121,13 +124,13 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
             if not is_awaited_in_step(calls[index]):
                 pending_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
-    yield StepAction("decide")
+    yield StepAction("trigger")
     for index, waiting in waits_by_call(pending_calls, workers):
         yield StepAction("wait", index, members=waiting)
     for index, call in enumerate(calls):
         if call.ready >= 1:  # at the end of the computing; the other calls have started before
             yield StepAction("start", index)
-            if not call.wait_steps:
+            if not call.wait_steps:  # otherwise a later step waits
                 yield StepAction("wait", index, members=members(call, workers))
 
 
@@ -167,7 +170,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
                     program.append(Compute(action.fraction * seconds, step=step))
-            elif action.kind == "decide":
+            elif action.kind == "trigger":
                 if trigger_s:
                     append(Compute(trigger_s, "trigger", step, what="trigger"))
             elif action.kind == "wait":
@@ -189,19 +192,19 @@ def members(call: Call, workers: int) -> Members:
 
 
 def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tuple[int, Members]]:
-    """Return the indices of the calls for which workers have to wait, each with the workers that wait.
+    """Return the indices of the calls for which workers wait in this step, each with the workers that wait.
 
-    A worker only waits for its last call, because its earlier calls end before.
+    Each worker waits for the last of its calls alone; its earlier calls have ended by then.
 
     Args:
         started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
-    without_wait = frozenset(range(workers))  # workers that wait for no later call
+    without_wait = frozenset(range(workers))  # workers that wait for none of the calls visited so far, the later ones
     waits: list[tuple[int, Members]] = []
     for index, call in reversed(started):
         waiting = without_wait if call.group is None else without_wait & frozenset(call.group)
-        if waiting and not call.wait_steps:
+        if waiting and not call.wait_steps:  # otherwise a later step waits for the call
             waits.append((index, None if len(waiting) == workers else waiting))
             without_wait -= waiting
     return waits
@@ -235,7 +238,7 @@ def lockstep_spans(
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
 ) -> Iterator[Spans]:
-    """Yield the spans of data-parallel training, in order of time on each stream, for trainings too long to store.
+    """Yield the spans of data-parallel training in the order of time on each stream; only the latest are in memory.
 
     Args:
         times: times of the steps.
@@ -251,7 +254,7 @@ def lockstep_spans(
     worker_topology = topology(network, workers)
     if knows_library(worker_topology):  # calls that name no algorithm run as in the library
         calls = [
-            call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, worker_topology))
+            call._replace(algorithm=call.algorithm or default_algorithm(call.collective, worker_topology))
             for call in calls
         ]
     calls_by_step = CallsByStep(calls, steps)
@@ -262,7 +265,7 @@ def lockstep_spans(
 
 
 class Streams:
-    """The compute and network streams of all workers, step by step: the times of `data_parallel`, by sums and maxima.
+    """The compute and network streams of all workers, step by step: `data_parallel` by sums and maxima.
 
     Args:
         collectives: the collectives of the training on the network.
@@ -281,7 +284,7 @@ class Streams:
         self.free_s: Floats = starts_s
         self.later_waits: dict[int, list[tuple[Floats, Call]]] = {}
         updates_s = times.optimizer_s
-        # Workers whose update takes time; the others have no span of an update.
+        # Workers whose update takes time, so that the others have no span of an update; None: all.
         self._updating: Members = None if updates_s.all() else frozenset(np.flatnonzero(updates_s).tolist())
         self._no_bytes = np.zeros(len(starts_s))
 
@@ -292,7 +295,7 @@ class Streams:
         for action in step_actions(calls, len(self.now_s)):
             if action.kind == "compute":
                 yield self._compute(number, action.fraction * compute_s)
-            elif action.kind == "decide":
+            elif action.kind == "trigger":
                 if trigger_s:
                     yield self._compute(number, trigger_s, "trigger")
             elif action.kind == "wait":
@@ -305,11 +308,11 @@ class Streams:
         if self.times.optimizer_s.any():
             yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
 
-    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", computing: Members = None) -> Spans:
-        """Let workers compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
+    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", members: Members = None) -> Spans:
+        """Let some workers compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
         start_s = self.now_s
-        self.now_s = self._updated_times(computing, new_s=start_s + seconds, old_s=start_s)
-        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, computing)
+        self.now_s = self._updated_times(members, new_s=start_s + seconds, old_s=start_s)
+        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, members)
 
     def _start(self, call: Call) -> Iterator[Spans]:
         """Run a call on the network streams of its workers; yield the spans of its encoding and of the call."""
@@ -325,11 +328,11 @@ class Streams:
         if call.wait_steps:  # otherwise an action of this step waits
             self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, end_s: Floats, call: Call, waiting: Members) -> Spans:
-        """Let workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
+    def _wait(self, step: int, end_s: Floats, call: Call, members: Members) -> Spans:
+        """Let some workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
         start_s = self.now_s
-        self.now_s = self._updated_times(waiting, new_s=np.maximum(start_s, end_s), old_s=start_s)
-        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, waiting)
+        self.now_s = self._updated_times(members, new_s=np.maximum(start_s, end_s), old_s=start_s)
+        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, members)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of the ``changed`` workers and the old times of the others, ``(P,)`` seconds."""

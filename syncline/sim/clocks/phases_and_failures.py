@@ -46,9 +46,9 @@ def phased_clock(
 ) -> Clock:
     """Return the clock of a training in which worker i takes part in step t if ``present[t, i]``.
 
-    Collectives are among the present workers. Before the group changes, the workers await all calls. Workers that stay
-    then go on, each in its own time. Workers that join begin when the slowest previous worker has ended its last step.
-    Transfers to a joining worker are not counted.
+    Each collective is among the workers that are present in its step. Before these workers change, they await all
+    calls. Workers that stay then go on, each in its own time. Workers that join begin when the slowest worker of the
+    phase before has ended its last step. Transfers to a joining worker are not counted.
 
     Args:
         present: whether each worker takes part in each step, ``(T, P)``; at least one worker does.
@@ -81,7 +81,7 @@ def phased_clock(
     optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
     end_s = start_times(starts_s, workers).copy()  # end of each worker's last phase; at first its beginning
-    was_present = np.ones(workers, dtype=bool)  # at first no worker waits for others
+    was_present = np.ones(workers, dtype=bool)  # so that nobody joins, and waits for others, in the first phase
     phases: list[_Phase] = []
     later_phases = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # the first step of each
     for begin, end in pairwise([0, *later_phases.tolist(), steps]):
@@ -142,11 +142,11 @@ class _Phase:
 def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s: Floats) -> Clock:
     """Return the clock of a training, joined from its phases; ``nbytes`` are a worker's payload bytes in all steps."""
     steps, workers = present.shape
-    # Means per step and present worker: the weight of a phase is its part of all steps of present workers.
+    # Means per step and present worker: the weight of a phase is its fraction of all steps of present workers.
     weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
     means: dict[str, Any] = {}
     for field in fields(Clock):
-        if field.type == "float" and field.name not in TOTALS:  # ``annotations`` makes types strings
+        if field.type == "float" and field.name not in TOTALS:  # types of fields are strings in this project
             means[field.name] = float(weight @ [getattr(phase.clock, field.name) for phase in phases])
     step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
     wall_s = float(step_end_s[-1])
@@ -204,12 +204,12 @@ def failing_clock(
 
 
 def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
-    """Return the clock of a training whose steps are delayed, because failures made it repeat some of them.
+    """Return the clock of a training whose steps are delayed by failures.
 
     Args:
         clock: clock without failures.
         step_end_s: end of each step's final execution, ``(T,)`` seconds.
-        costs: costs of failures, and the stretches between steps.
+        costs: costs of failures, with the stretches that they add between steps.
         keep_steps: number of steps to keep in the timeline.
     """
     wall_s = float(step_end_s[-1])
@@ -221,7 +221,7 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
-    """Return the end of the final execution of each step, ``(T,)`` seconds, because lost steps are repeated."""
+    """Return the end of the final execution of each step, ``(T,)`` seconds; failures make a training repeat steps."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
@@ -233,10 +233,10 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
 
 def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
     """Return the timeline of the final executions of steps, and of the failures and checkpoints between them."""
-    if not keep_steps:
-        return clock.timeline
-    step_delay_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
+    if not keep_steps:
+        return timeline
+    step_delay_s = step_end_s - clock.step_end_s
     # A span moves with its step; a span without a step (-1) moves with step 0.
     span_delay_s = step_delay_s[np.clip(timeline.step, 0, len(step_delay_s) - 1)]
     columns = timeline.to_columns()
@@ -255,7 +255,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
             ))  # fmt: skip
     failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
     all_columns = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
-    order = np.lexsort((all_columns["start_s"], all_columns["stream"], all_columns["worker"]))
+    order = np.argsort(all_columns["start_s"], kind="stable")
     return Timeline.from_columns({name: column[order] for name, column in all_columns.items()}, timeline.workers)
 
 

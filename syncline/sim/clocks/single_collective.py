@@ -254,7 +254,7 @@ def _flat_groups_finish_s(
 def _groups_finish_s(
     kind: str, groups: int, nbytes: float, members: Topology, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
-    """Return end times of a collective that all groups run at once; the latest is the end of the last group.
+    """Return seconds, the latest of which is the end of a collective that all groups run at once.
 
     The workers of ``members`` are in the order of the groups, which have equal sizes.
     """

@@ -143,8 +143,7 @@ def clock(
     sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
     bytes_per_worker = 0.0  # mean over the workers, in all steps
     for call in calls:
-        ranks = group_ranks(call.group, workers)
-        num_members = workers if ranks is None else len(ranks)  # None: all workers
+        num_members = len(group_ranks(call.group, workers) or range(workers))  # None: all workers
         bytes_per_worker += call.payload_bytes * (num_members / workers)
     if evaluator != "events":
         try:
@@ -199,7 +198,7 @@ def _group_algorithm(
 def _algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of ``workers`` workers with equal links, or of all; None: the default.
+    """Return the algorithm of a collective among all workers, or among workers with equal links; None: the default.
 
     ``auto`` takes the fastest, which may need a simulation.
     """
@@ -217,7 +216,7 @@ def _algorithm(
 def _fastest(kind: str, nbytes: float, network: Topology) -> str:
     """Return the algorithm that is fastest in a simulation on a topology of different links."""
     workers = network.workers
-    has_places = place_of(network, workers) is not None
+    has_places = place_of(network, workers) is not None  # only then algorithms that follow places differ from others
     names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]
     return min(names, key=lambda name: collective_finish_s(kind, workers, nbytes, network, name).max())
 
@@ -268,13 +267,13 @@ def _tally_spans(all_spans: Iterable[Spans], steps: int, workers: int, keep_step
         if spans.step < keep_steps:
             first_spans.append(spans)
         span_s = float((spans.end_s - spans.start_s).sum())
-        if spans.stream == "network":  # a worker's collectives do not overlap
+        if spans.stream == "network":  # its spans do not overlap, so their sum counts no second twice
             seconds["communication"] += span_s
             network_end_s = np.maximum(network_end_s, spans.end_s)
             continue
         kind = "exposed_communication" if spans.what == "wait" else spans.what
         seconds[kind] += span_s
-        end_s = spans.end_s
+        end_s = spans.end_s  # the spans of computing are in the order of time, so the last stays
         step_end_s[spans.step] = end_s.max()
     # Communication after the end of the training does not count.
     seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from syncline.sim.online.server_interface import (
 )
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.sim.program.instructions import Compute, Delay, Instruction, Recv, Send, Stuck
-from syncline.sim.program.timeline import Timeline, Words
+from syncline.sim.program.timeline import Timeline
 
 LOST, AWAY = "lost", "away"
 """Names of spans of failed workers in a timeline: steps that are lost, and absence."""
@@ -45,15 +44,15 @@ class WorkerFailures:
 
     def __init__(self, workers: int, pace: StepSeconds, absences: Absences | None) -> None:
         self.workers, self.pace, self.absences = workers, pace, absences
-        self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)  # in spans of the timeline
+        self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)  # seconds of each worker's spans LOST and AWAY
         self.periods: list[AbsencePeriod] = []
         self.lost_steps = 0
         self.last_failure_s = 0.0
 
     def take_next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
-        """Return the absence that keeps a worker from finishing steps that begin at ``now_s``; None without one.
+        """Return the absence that keeps a worker from finishing steps that begin at ``now_s``, or None.
 
-        Count the steps that the worker completes before the absence as lost.
+        The steps that the worker completes before the absence are counted in ``lost_steps``.
         """
         if self.absences is None:
             return None
@@ -106,7 +105,7 @@ def simulate_async_workers(
     keep_steps: int | None = None,
     absences: Absences | None = None,
 ) -> AsyncResult:
-    """Return the result of workers and their servers, simulated message by message; the observer does the math.
+    """Simulate workers and their servers message by message, and return the result; the observer does the math.
 
     Updates and models are eager messages, as the messages of `syncline.sim.run_events`: they share channels max-min
     fairly. Within one instant the steps come first, in one fixed order; then the arrivals, by worker; then the replies.
@@ -161,7 +160,6 @@ class _AsyncSimulation:
             return delay(topology.place_of(sender), topology.place_of(receiver))
 
         program_starts_s = None
-        policy.begun_s = [0.0] * workers
         if starts_s is not None:
             handler_starts_s = [0.0] * len(topology.places)
             program_starts_s = [*starts_s, *handler_starts_s]  # in the order of `_programs`
@@ -283,7 +281,7 @@ class _AsyncSimulation:
         return [lost, away, notice, *self._await_model_program(worker, update, first_step)]
 
     def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
-        """Let a worker fail now: the policy takes its steps back, and assigns them to workers that sleep."""
+        """Let a worker fail now: the policy takes its steps back, and wakes workers that sleep without steps."""
         self.failures.fail(worker, self.policy.begun_s[worker], absence)
         self.policy.fail(worker, for_good=math.isinf(absence.back_s))
         if self.policy.sleeping:
@@ -302,7 +300,8 @@ class _AsyncSimulation:
 
     def _end_step(self, worker: int, step: int) -> None:
         """Record the end of a worker's local step, and let the observer do the step's math."""
-        self.policy.end_s = self.policy.sent_s[worker] = now_s = self.simulation.now_s
+        now_s = self.policy.end_s = self.simulation.now_s
+        self.policy.sent_s[worker] = now_s  # the update leaves when the last of these steps ends
         self.step_end_s.append(now_s)
         self.step_worker.append(worker)
         self.observer.step(worker, step)
@@ -345,32 +344,26 @@ class _AsyncSimulation:
 
 
 def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int | None) -> Timeline:
-    """Return the timeline with a row for each server, which shows the models and updates that the server sends.
+    """Return the timeline of workers, and of the models and updates that servers send; each server is a row.
 
-    Each server has a stream for each receiver; the last worker is the only server or the upper server.
+    A server has a stream for each receiver. The last row is the only server, or the upper server.
     """
     workers, groups = settings.workers, settings.groups
-    is_shown = (timeline.worker < workers) | (timeline.what == "send")
-    is_shown &= timeline.what != GATE
-    spans = timeline[is_shown]
+    spans = timeline[((timeline.worker < workers) | (timeline.what == "send")) & (timeline.what != GATE)]
     if keep_steps is not None:
         spans = spans.head(keep_steps)
 
-    # Row of each program: workers, their handlers at local servers, local servers, handlers at the upper (or only) one.
-    local_servers = range(workers, workers + len(groups))
     last_server = workers + len(groups)
-    row_of_program = [*range(workers)]
-    for server, size in zip(local_servers, groups, strict=True):
-        row_of_program += [server] * size
-    row_of_program += local_servers
-    row_of_program += [last_server] * (len(groups) if groups else workers)
-    stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
-    stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
-
-    columns: dict[str, Any] = dict(spans.columns())
-    streams = []
+    local_servers = range(workers, last_server)
+    server_of_worker = np.repeat(local_servers, groups).tolist() if groups else [last_server] * workers
+    # Row and stream of each program after those of the workers, in the order of `_AsyncSimulation._programs`.
+    handlers = [(server, f"send to {worker}") for worker, server in enumerate(server_of_worker)]
+    handlers += [(server, "send up") for server in local_servers]
+    handlers += [(last_server, f"send to server {number}") for number in range(len(groups))]
+    rows, streams = [], []
     for program, stream in zip(spans.worker.tolist(), spans.stream.tolist(), strict=True):
-        streams.append(stream if program < workers else stream_of_handler[program - workers])
-    columns["stream"] = Words.from_words(streams)
-    columns["worker"] = np.array(row_of_program, dtype=np.int64)[spans.worker]
+        row_and_stream = (program, stream) if program < workers else handlers[program - workers]
+        rows.append(row_and_stream[0])
+        streams.append(row_and_stream[1])
+    columns = dict(spans.columns()) | {"worker": rows, "stream": streams}
     return Timeline.from_columns(columns, last_server + 1)

@@ -51,7 +51,7 @@ class GatedSimulation(Simulation):
     @override
     def _act(self, reason: int) -> None:
         """Do what compiled code cannot do; a worker at a gate waits for `open_gate`."""
-        if reason == TIMER:  # a `Compute` with an effect begins, and Python has to end it
+        if reason == TIMER:  # a `Compute` with an effect has begun, such as a gate, which no timer ends
             instruction: Any = self._instruction(int(self.core["stream"]))
             if instruction.what == GATE:
                 return
@@ -103,12 +103,9 @@ class UpperServerPrograms:
 
         Once all steps are assigned, also check the other local servers, whose workers may send nothing more.
         """
-        self._send_if_due(server)
-        if self.policy.steps_left:
-            return
-        for other in self.policy.servers:
-            if other is not server:
-                self._send_if_due(other)
+        others = [] if self.policy.steps_left else [other for other in self.policy.servers if other is not server]
+        for checked_server in (server, *others):
+            self._send_if_due(checked_server)
 
     def _send_if_due(self, server: ServerState) -> None:
         """Open the gates of a local server's sender and handler, to send a due update or to end both programs."""

@@ -98,7 +98,7 @@ class ServerSettings:
             raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
-        # Workers wait for a version, so a server gets at most one update of each before its buffer must be full.
+        # Workers that wait for a version send no second update, so the first updates of all must fill the buffer.
         most_updates = min(self.groups, default=self.num_participants)
         if self.synchronous and self.buffer_size > most_updates:
             senders = "the workers" if self.participants is None else "the participants"
@@ -155,17 +155,17 @@ class EventObserver:
 
 
 class Contribution(NamedTuple):
-    """An update that a worker sent to a server: its steps, the versions before and after it, and times in seconds.
+    """An update that a worker sent to a server.
 
     Attributes:
         worker: number of the worker.
         steps: number of local steps in the update.
-        begun_s: time at which the worker began these steps with its model.
+        begun_s: time at which the worker began these steps with its model, in seconds, as the other times.
         sent_s: time at which the worker sent the update.
         arrived_s: time at which the update arrived at the server.
         model: version of the model with which the worker began; 0 is the first model.
         version: version that contains the update, from 1.
-        age: number of versions that the server made between these two, ``version - 1 - model``.
+        age: number of versions that the server made between ``model`` and ``version``, ``version - 1 - model``.
         replied_s: time at which the server sent the next model; NaN if never.
     """
 
@@ -211,7 +211,7 @@ class AsyncResult:
         step_worker: worker of each step, ``(N,)``.
         contributions: updates in the order of arrival.
         versions: number of versions of the server, or of all local servers together.
-        end_s: time of the last version or of the end of the last step.
+        end_s: time of the last step, arrival or version.
         compute_s: seconds that each worker computes, ``(P,)``.
         wait_s: seconds that each worker waits for a model, including the transfer of its update, ``(P,)``.
         timeline: timeline with rows of the P workers, of the S local servers if there are any, and of the only or upper

@@ -76,7 +76,7 @@ class ServerPolicy:
         servers: the only server, or the local servers.
         server_of: server of each worker.
         contributions: updates in the order of arrival.
-        end_s: time of the last event that the training needs.
+        end_s: time of the last step, arrival or version so far.
     """
 
     def __init__(self, settings: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
@@ -101,7 +101,7 @@ class ServerPolicy:
         self.end_s = 0.0
 
     def assign_first_steps(self) -> list[int]:
-        """Assign the first steps; return the workers that take part from the beginning, with the first model."""
+        """Assign the first steps, and return the workers that take part from the beginning."""
         first_workers: list[int] = []
         for server in self.servers:
             first_workers += self._take_idle(server)
@@ -148,7 +148,7 @@ class ServerPolicy:
         server.idle = [idle_worker for idle_worker in server.idle if idle_worker != worker]
 
     def wake(self) -> None:
-        """Wake the sleeping workers if steps of failed workers are left; let all servers send what is due."""
+        """Make the sleeping workers idle if steps of failed workers are left; then send due updates and models."""
         if self.steps_left:
             sleeping, self.sleeping = sorted(self.sleeping), set()
             for worker in sleeping:
@@ -178,7 +178,10 @@ class ServerPolicy:
             self._send_due(server)
 
     def _take_idle(self, server: ServerState) -> list[int]:
-        """Draw the next participants from the idle workers (all if no steps are left); remove and return them."""
+        """Draw the next participants from the idle workers; remove and return them.
+
+        If no steps are left, all idle workers are drawn and get the last model.
+        """
         idle, num_present = server.idle, self.settings.workers - len(self.departed)
         num_participating = num_present - len(idle)
         num_drawn = self.settings.num_participants - num_participating
@@ -225,7 +228,7 @@ class ServerPolicy:
     def _end_grace_period(self, server: ServerState, version: int) -> None:
         """End the grace period of a version: make the version from the updates so far, unless it exists already."""
         if server.versions < version:
-            self.end_s = self.timing.time_s()
+            self.end_s = self.timing.time_s()  # that of the version
             self._make_version(server)
             self._send_due(server)
 
@@ -238,7 +241,7 @@ class ServerPolicy:
             server.idle += [worker for worker in contributed if worker not in self.departed]
 
     def _send_due(self, server: ServerState) -> None:
-        """Send a server's update to the upper server if it is due, and models to idle workers."""
+        """Send a server's update to the upper server if it is due, and models to the next participants."""
         self.timing.updates_taken(server)
         if server.idle:
             for worker in self._take_idle(server):
