@@ -44,10 +44,10 @@ class FailureCosts:
         checkpoint_s: worker seconds in which a checkpoint stops the workers.
         restart_s: worker seconds in restarts, loading of checkpoints, and re-forming of groups.
         down_s: worker seconds until a failure is noticed, and while the worker's place, or another, has no machine.
-        interruptions: number of failures that required an action.
+        interruptions: number of failures of workers' machines, without those of spare machines.
         lost_steps: lost steps, counted as ``steps``.
         stuck: reason why the training did not end; None if it did.
-        stretches: periods of workers that train together; empty for workers at their own pace.
+        stretches: periods in which workers that train together do one thing; empty for workers at their own pace.
     """
 
     workers: int

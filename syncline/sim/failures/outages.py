@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -129,7 +130,7 @@ class FilledPlaces:
             if not self._empty:
                 self.spares += 1
                 continue
-            place = failed_place if failed_place in self._empty else min(self._empty)  # see the class
+            place = failed_place if failed_place in self._empty else min(self._empty)
             self._empty.remove(place)
             self.filled[place] = True
             refilled.append(place)
@@ -169,7 +170,7 @@ class FilledPlaces:
 
 
 class _Return(NamedTuple):
-    """The planned return of a worker, void if its place has more than ``failures`` failures by then."""
+    """The planned return of a worker; void if its place has failed again since it had ``failures`` failures."""
 
     at_s: float
     place: int
@@ -177,7 +178,7 @@ class _Return(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The workers that leave and that join at an instant; none if only spare machines fail or return."""
+    """The workers that join and those that leave at an instant; none if only spare machines fail or return."""
 
     at_s: float
     left: list[int]
@@ -185,21 +186,21 @@ class Change(NamedTuple):
 
 
 class Roster:
-    """The list of present workers of a training; workers leave and join one by one.
+    """The present workers of a training, in which a failed worker returns alone.
 
-    A worker whose machine fails is away until the failure is noticed, a machine is available, and its processes have
-    started and loaded.
+    A worker whose machine fails is away until the failure is noticed, a machine is available, its processes have
+    started, and they have fetched the state.
 
     Args:
         group: the workers.
-        load_s: seconds to fetch the state that a worker needs to begin.
+        load_s: seconds in which a returning worker fetches the state that it needs to begin.
         outages: outages in the order of time.
     """
 
     def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
         self.group, self.return_s = group, group.restart_s + load_s
         self.present: NDArray[np.bool_] = np.ones(group.workers, dtype=bool)
-        self.num_present = group.workers  # number of present workers
+        self.num_present = group.workers
         self._places = FilledPlaces(group.workers, group.spares)
         self._outages = iter(outages)
         self._next_outage = next(self._outages, NEVER)
@@ -239,7 +240,7 @@ class Roster:
                 if self._places.filled[place]:  # filled by a spare
                     self._plan_return(place, now_s + self.group.timeout_s)
             self._next_outage = next(self._outages, NEVER)
-            self._refill(now_s)  # an outage without a repair time ends at once
+            self._refill(now_s)  # a repair that takes no time ends at once
         self.present[joined] = True
         self.present[leaving] = False
         self.num_present += len(joined) - len(leaving)
@@ -283,15 +284,13 @@ class Absences:
 
     def next_absence(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
-        while self._roster.next_s() < until_s:  # first the changes up to that time
+        while self._roster.next_s() < until_s:
             self._read_next_change()
         periods, roster = self._periods[worker], self._roster
-        index = 0
-        while index < len(periods) and periods[index].back_s <= now_s:
-            index += 1
+        index = bisect_right(periods, now_s, key=lambda period: period.back_s)
         if index == len(periods) or periods[index].from_s >= until_s:
             return None
-        # Then changes until the time of the worker's return is known, if it returns.
+        # Read on until the time of the worker's return is known, if it returns.
         while math.isinf(periods[-1].back_s) and worker not in roster.lost_for_good and math.isfinite(roster.next_s()):
             self._read_next_change()
         return periods[index]
@@ -299,7 +298,7 @@ class Absences:
     def _read_next_change(self) -> None:
         """Read the next change of the roster, and add it to the absences of the workers that leave or join."""
         change = self._roster.take_next_change(self._costs)
+        for worker in change.joined:  # before those that leave, because a worker may join and fail at one instant
+            self._periods[worker][-1] = self._periods[worker][-1]._replace(back_s=change.at_s)
         for worker in change.left:
             self._periods[worker].append(AbsencePeriod(change.at_s, math.inf))
-        for worker in change.joined:
-            self._periods[worker][-1] = self._periods[worker][-1]._replace(back_s=change.at_s)

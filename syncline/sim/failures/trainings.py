@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, FailureCosts, SavedSteps, Stretch, no_progress
-from syncline.sim.failures.outages import NEVER, FailingGroup, FilledPlaces, Outage, Roster
+from syncline.sim.failures.outages import NEVER, Change, FailingGroup, FilledPlaces, Outage, Roster
 
 
 @dataclass(eq=False)
@@ -98,7 +98,7 @@ class RestartedTraining:
     def _restart(self, failed_s: float) -> float:
         """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds.
 
-        If the training makes no progress or the simulation ends, return the time at which this happens.
+        If the training gets stuck or the simulation ends before, return the time of that.
         """
         self._process_outage()
         costs, workers = self._costs, self.group.workers
@@ -171,8 +171,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 """Whether each of the P workers is present, ``(P,)``."""
 
 StepsObserver: TypeAlias = Callable[[float, int, int, Mask, list[int]], None]
-"""A function that is called with completed steps: their start time, first and last number, the present workers, and
-the workers that joined before the first step. A later call with the same steps replaces the earlier call.
+"""A function that is called with completed steps: their start time, the numbers of steps done before and after, the
+present workers, and the workers that joined before. A later call with the same steps replaces the earlier call.
 """
 
 
@@ -227,7 +227,9 @@ class ElasticTraining:
         now_s, roster, costs = 0.0, self._roster, self._costs
         while not costs.stuck:
             if roster.next_s() <= now_s:  # the group changes before it can go on
-                now_s = self._process_change(now_s)
+                change = roster.take_next_change(costs)
+                if change.left or change.joined:  # otherwise only spare machines have failed or returned
+                    now_s = self._change_group(now_s, change)
                 continue
             if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # sums of n / P are rounded
                 break
@@ -235,16 +237,6 @@ class ElasticTraining:
         costs.wall_s = min(now_s, self.until_s)
         roster.end(costs.wall_s, costs)
         return costs
-
-    def _process_change(self, now_s: float) -> float:
-        """Process workers that leave or join before the group goes on; return the time at which it goes on."""
-        change = self._roster.take_next_change(self._costs)
-        self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
-        if change.left:
-            return self._lose_workers(now_s, change.left)
-        if change.joined:
-            return self._form_group(now_s, ready_s=now_s + self.group.reform_s)
-        return now_s  # only spare machines have failed or returned
 
     def _step_weight(self, present: int) -> float:
         """Return the number of whole steps, at most 1, for which one step of ``present`` workers counts."""
@@ -272,20 +264,18 @@ class ElasticTraining:
         done = last_step if now_s == end_s else work.done_by(first_step, now_s - start_s)
         self._add_costs(start_s, now_s, first_step, done, present)
         costs.down_s += sum(now_s - since_s for since_s in joined_s.values())
-        self._first_steps |= dict.fromkeys(joined_s, self._steps_made)
-        if left:
-            return self._lose_workers(now_s, left)
-        if joined_s and now_s < self.until_s:
-            return self._form_group(now_s, ready_s=now_s + self.group.reform_s)
+        if left or (joined_s and now_s < self.until_s):
+            return self._change_group(now_s, Change(now_s, left, [*joined_s]))
         return now_s
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
-        """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
+        """Add the seconds of a period in which ``present`` workers trained from ``first_step`` until ``done`` steps."""
         work, costs, weight = self._work, self._costs, self._step_weight(present)
         saved = work.saved_by(first_step, end_s - start_s)
         useful_s = work.steps_s(done) - work.steps_s(first_step)
         planned_checkpoints_s = work.next_start_s(done) - work.next_start_s(first_step) - useful_s
-        checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))  # a failure may interrupt one
+        # A failure may interrupt the last checkpoint.
+        checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))
         if saved > first_step:
             saved_s = work.steps_s(saved) - work.steps_s(first_step)
             saved_steps = costs.steps + weight * (saved - first_step)
@@ -309,21 +299,25 @@ class ElasticTraining:
             costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, first_step=done))
         self._steps_made = done
 
-    def _lose_workers(self, now_s: float, failed: list[int]) -> float:
-        """Count failed workers' steps since the last exchange as lost; return the time when a new group trains."""
+    def _change_group(self, now_s: float, change: Change) -> float:
+        """Form the group without the workers that left and with those that joined; return the time when it trains.
+
+        The steps of workers that left are lost from the last exchange on.
+        """
+        self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
         steps_exchanged, costs = self._steps_made - self._steps_made % self.period, self._costs
         if self.period > 1:  # otherwise every step ends with an exchange
-            for worker in failed:
+            for worker in change.left:
                 first_lost = max(steps_exchanged, self._first_steps.get(worker, 0))
                 lost_s = self._work.steps_s(self._steps_made) - self._work.steps_s(first_lost)
-                lost_steps = 0.0  # with ``whole_steps``, the other workers' shares keep the steps
-                if not self.whole_steps:
-                    lost_steps = (self._steps_made - first_lost) / self.group.workers
                 costs.useful_s -= lost_s
                 costs.lost_s += lost_s
-                costs.steps -= lost_steps
-                costs.lost_steps += lost_steps
-        return self._form_group(now_s, ready_s=now_s + self.group.timeout_s + self.group.reform_s)
+                if not self.whole_steps:  # otherwise a step counts if any worker has made it
+                    lost_steps = (self._steps_made - first_lost) / self.group.workers
+                    costs.steps -= lost_steps
+                    costs.lost_steps += lost_steps
+        noticed_s = now_s + self.group.timeout_s if change.left else now_s
+        return self._form_group(now_s, ready_s=noticed_s + self.group.reform_s)
 
     def _form_group(self, now_s: float, ready_s: float) -> float:
         """Wait until the group is formed; a worker that leaves or joins meanwhile restarts the forming.
@@ -364,11 +358,11 @@ class ElasticTraining:
             if now_s == self.until_s:
                 return now_s
             change = roster.take_next_change(costs)
+            self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
             if change.left:
                 self._failures_in_a_row += 1
                 ready_s = now_s + group.timeout_s + group.reform_s
             elif change.joined:
-                self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
                 reformed_s = now_s + group.reform_s
                 ready_s = reformed_s if math.isinf(ready_s) else max(ready_s, reformed_s)
 
@@ -416,15 +410,15 @@ def simulate_independent_workers(
         if roster.next_s() >= now_s:
             break
         change = roster.take_next_change(costs)
+        for worker in change.joined:  # before those that leave, because a worker may join and fail at one instant
+            start_s[worker] = change.at_s
+            num_active, sum_of_starts_s = num_active + 1, sum_of_starts_s + change.at_s
         for worker in change.left:
             worked_s = change.at_s - start_s[worker]
             rounds_s = math.floor(worked_s / round_s) * round_s  # the worker sent the updates of whole rounds
             num_active, sum_of_starts_s = num_active - 1, sum_of_starts_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s
-        for worker in change.joined:
-            start_s[worker] = change.at_s
-            num_active, sum_of_starts_s = num_active + 1, sum_of_starts_s + change.at_s
         nobody_returns = math.isinf(roster.next_s()) or len(roster.lost_for_good) == group.workers
         if not num_active and nobody_returns:
             costs.stuck = no_progress(change.at_s)

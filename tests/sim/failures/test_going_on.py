@@ -49,6 +49,28 @@ def test_by_hand() -> None:
     assert told.interruptions == 1
 
 
+def test_a_worker_that_returns_when_another_fails_joins_the_new_group() -> None:
+    """At 4.5 s worker 0 returns and worker 1 fails: worker 0 copies the state before step 4."""
+    joined: dict[int, list[int]] = {}
+    endless = SavedSteps(10**9, equal_step_ends(1.0), CheckpointTimes())
+    outages = [Outage(2.5, 0, 1, 4.5), Outage(4.5, 1, 2, 9.0)]
+    ElasticTraining(
+        FailingGroup(4), 10, lambda _: endless, outages, whole_steps=True,
+        on_steps=lambda start_s, first, stop, present, workers: joined.update({first: workers}),
+    ).simulate()  # fmt: skip
+    assert joined == {0: [], 2: [], 4: [0], 9: [1]}
+
+
+def test_a_machine_that_is_repaired_and_fails_at_one_instant() -> None:
+    """Worker 0 is away from 2 to 6 s, by two outages of 2 s."""
+    outages = [Outage(2.0, 0, 1, 4.0), Outage(4.0, 0, 1, 6.0)]
+    absences = Absences(FailingGroup(2), outages)
+    assert absences.next_absence(0, 0.0, 3.0) == (2.0, 4.0) and absences.next_absence(0, 4.0, 5.0) == (4.0, 6.0)
+    assert absences.next_absence(0, 6.0, 100.0) is None
+    told = simulate_independent_workers(FailingGroup(2), 10, 1.0, 1, 0.0, outages)
+    assert told.down_s == 4 and told.lost_s == 0 and told.wall_s == 12
+
+
 def test_where_all_fail_the_state_is_that_of_the_last_checkpoint() -> None:
     told = reform(FailingGroup(4, restart_s=1.0), 30, CheckpointTimes(5), [Outage(13.5, 0, 4, 20.0)])
     assert told.lost_steps == 3 and told.steps == 30
