@@ -261,7 +261,7 @@ class SlowLink:
 
 
 def with_slow_links(topology: Topology, slow_links: Sequence[SlowLink]) -> Topology:
-    """Return the topology with slower links; several factors of one worker multiply.
+    """Return the topology with slower links; if a worker is listed several times, its factors multiply.
 
     A worker's link is the first channel of its outgoing routes and the last of its incoming routes. Workers that share
     such a channel, as behind one network card, share its reduced bandwidth. The latency factor of a message is the mean
@@ -337,9 +337,9 @@ class _SlowTopology(DerivedTopology):
 class LatencyJitter:
     """A random latency of each message: ``alpha exp(sigma z - sigma^2 / 2) + mean_delay_s E``.
 
-    alpha is the latency of the route, z standard normal, E standard exponential. The mean is ``alpha + mean_delay_s``:
-    sigma spreads alpha, and ``mean_delay_s`` adds the time in queues. Messages may overtake each other. Only the event
-    simulator models random latencies.
+    alpha is the latency of the route, z is standard normal, and E standard exponential. The mean is
+    ``alpha + mean_delay_s``: sigma spreads alpha, and ``mean_delay_s`` adds the time in queues. Messages may overtake
+    each other. Only the event simulator models random latencies.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
@@ -362,8 +362,8 @@ class LatencyJitter:
             topology: topology with the latencies.
             rng: random generator of the draws.
         """
-        factors: list[float] = []
-        queue_delays_s: list[float] = []
+        factors: list[float] = []  # drawn for later messages
+        queue_delays_s: list[float] = []  # likewise
 
         @cache
         def latency_s(sender: int, receiver: int) -> float:

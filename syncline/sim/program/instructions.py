@@ -36,7 +36,7 @@ Delay: TypeAlias = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Computing for some seconds; ``what`` is the kind of computing in the timeline, the label is for people."""
+    """An instruction to compute for some seconds; ``what`` is the kind of computing, ``label`` is for people."""
 
     seconds: float
     label: str = "compute"
@@ -53,7 +53,7 @@ class Compute:
 class Send:
     """An instruction to queue a message behind the earlier messages of its stream; the program goes on at once.
 
-    The label is for people; the default is the tag.
+    ``label``, by default the tag, is for people.
     """
 
     to: int
@@ -72,7 +72,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """A wait for the message that ``source`` sends with this tag; the label, by default the tag, is for people."""
+    """A wait for the message that ``source`` sends with this tag; ``label``, by default the tag, is for people."""
 
     source: int
     tag: Hashable = ""
@@ -85,8 +85,8 @@ class Recv:
 class First:
     """A choice between programs: the first one that can run, else the one whose message arrives first.
 
-    With more than one option the worker chooses after all other events of that instant, so among messages that arrive
-    together the first in the order of ``options`` wins.
+    The worker chooses after all other events of an instant. So among messages that arrive together, the first in the
+    order of ``options`` wins. A single option needs no choice, and runs at once.
 
     Args:
         options: the message for which each option waits; None for an option that waits for no message.
@@ -222,7 +222,7 @@ class StreamMark:
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """A wait of a stream until another stream has come to a mark; the label and the step are for people."""
+    """A wait of a stream until another stream has come to a mark; ``label`` and ``step`` are for people."""
 
     key: Hashable
     label: str = ""
@@ -250,7 +250,8 @@ class Queued(Sequence[Any]):
 
     Args:
         instructions: instructions in the order in which the host queues them.
-        streams: stream of each: ``compute``, or a name that begins with ``compute`` and a space; any for a `HostWait`.
+        streams: stream of each instruction: ``compute``, or a name that begins with ``compute`` and a space; unused for
+            a `HostWait`.
     """
 
     def __init__(
@@ -290,7 +291,7 @@ class _Host:
     def __init__(self, queued: Queued) -> None:
         self.instructions_of: dict[str, list[OnStream]] = defaultdict(list)
         self.instructions_of[COMPUTING] = []
-        self._shared_network_streams = _shared_network_streams(queued)
+        self._computing_streams: dict[str, set[str]] = defaultdict(set)  # that queue collectives on a network stream
         self._stream_of_mark: dict[Hashable, str] = {}
         self._started_collectives: set[Hashable] = set()
         self._pending_collectives: dict[Hashable, None] = {}  # an ordered set
@@ -298,6 +299,9 @@ class _Host:
         self._host_waits: dict[Hashable, OnStream] = {}
         self._waits_made: dict[str, dict[Hashable, OnStream]] = defaultdict(dict)  # the same, as each stream made them
         self._streams_up_to_date: set[str] = set()  # streams that have made all waits of the host so far
+        for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
+            if type(instruction) is Collective:
+                self._computing_streams[instruction.stream].add(stream)
         for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
             self._queue(instruction, stream)
 
@@ -326,7 +330,7 @@ class _Host:
         elif kind is Collective:
             self._started_collectives.add(instruction.key)
             self._pending_collectives[instruction.key] = None
-            if instruction.stream in self._shared_network_streams:
+            if len(self._computing_streams[instruction.stream]) > 1:
                 # A further stream joins the collectives in the host's order, each once this stream has come to it.
                 mark = StreamMark(("joins", instruction.key))
                 instructions.append(mark)
@@ -354,18 +358,9 @@ class _Host:
         self._pending_collectives.clear()
 
     def _make_host_waits(self, stream: str) -> None:
-        """Append to a stream the host's waits that it lacks."""
+        """Append to a stream those of the host's waits that the stream lacks."""
         for source, wait in self._host_waits.items():
             if source != stream and self._waits_made[stream].get(source) != wait:
                 self.instructions_of[stream].append(wait)
         self._waits_made[stream] = dict(self._host_waits)
         self._streams_up_to_date.add(stream)
-
-
-def _shared_network_streams(queued: Queued) -> set[str]:
-    """Return the network streams on which several computing streams queue collectives."""
-    computing_streams: defaultdict[str, set[str]] = defaultdict(set)  # by network stream
-    for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
-        if type(instruction) is Collective:
-            computing_streams[instruction.stream].add(stream)
-    return {network_stream for network_stream, streams in computing_streams.items() if len(streams) > 1}

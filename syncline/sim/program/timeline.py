@@ -43,7 +43,7 @@ class Words:
 
     @classmethod
     def repeated(cls, words: Sequence[str], counts: Sequence[int]) -> Words:
-        """Return a column with each word repeated as often as its count says."""
+        """Return a column in which each word is repeated ``counts`` times, a number for each word."""
         distinct = cls.from_words(words)
         return distinct[np.repeat(np.arange(len(words)), counts)]
 
@@ -120,7 +120,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Spans as columns of one length, by worker, then stream, then time.
+    """Spans as columns of one length, sorted by worker, then stream, then time.
 
     Args:
         workers: P, number of workers.
@@ -156,7 +156,7 @@ class Timeline:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
-        """Return the timeline of columns by name; the rows of each stream of a worker are in order of time."""
+        """Return the timeline of columns by name; the rows of each stream of each worker are in order of time."""
         arrays: dict[str, Any] = {}
         for name in ("worker", "step"):
             arrays[name] = np.asarray(columns[name], dtype=np.int64)
@@ -216,17 +216,16 @@ class Timeline:
 
     def compute_s(self) -> Floats:
         """Return the seconds that each worker computes, ``(P,)``."""
-        return self._total(self.duration_s, self.computes)
+        return self._total_s(self.computes)
 
     def utilisation(self) -> Floats:
         """Return the fraction of the makespan in which each worker computes, ``(P,)``; 0 for an empty timeline."""
         return self.compute_s() / self.makespan_s if self.makespan_s else np.zeros(self.workers)
 
     def communication_s(self, until_s: float = np.inf) -> Floats:
-        """Return each worker's seconds in collectives and in messages that it sends, ``(P,)``; overlaps count once.
+        """Return each worker's seconds until ``until_s`` in collectives and in messages that it sends, ``(P,)``.
 
-        Args:
-            until_s: later time does not count.
+        Seconds in several at once count once.
         """
         rows = np.flatnonzero(~self.on_compute)
         rows = rows[np.lexsort((self.start_s[rows], self.worker[rows]))]  # by worker, then by start
@@ -243,13 +242,13 @@ class Timeline:
 
     def exposed_communication_s(self) -> Floats:
         """Return the seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
-        return self._total(self.duration_s, self.what.isin(WAITING))
+        return self._total_s(self.what.isin(WAITING))
 
-    def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
-        """Return the sum of each worker's values in the rows of the mask, ``(P,)``."""
-        total = np.zeros(self.workers)
-        np.add.at(total, self.worker[mask], values[mask])
-        return total
+    def _total_s(self, mask: NDArray[np.bool_]) -> Floats:
+        """Return the sum of each worker's durations in the rows of the mask, ``(P,)`` seconds."""
+        total_s = np.zeros(self.workers)
+        np.add.at(total_s, self.worker[mask], self.duration_s[mask])
+        return total_s
 
 
 def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -303,11 +302,11 @@ STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 
 
 def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the part of a timeline around its first collectives, for figures, and a title; None if empty."""
+    """Return the part of a timeline around its first collectives, and its title, for a figure; None if it is empty."""
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
-    first_step, last_step = 0, STRIP_LEAD_STEPS  # used if there are no collectives
+    first_step, last_step = 0, STRIP_LEAD_STEPS  # without collectives
     steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])  # ascending
     if len(steps_with_collectives):
         shown_steps = steps_with_collectives[:STRIP_STEPS_WITH_CALLS]
