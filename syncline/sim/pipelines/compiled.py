@@ -52,9 +52,9 @@ STAGE = np.dtype(
     [("latency_s", "f8", 2), ("route_bytes_per_s", "f8", 2), ("overhead_s", "f8"), ("up_bytes_per_s", "f8"),
      ("down_bytes_per_s", "f8"), ("limit", "i8"), ("num_done", "i8"), ("forwards", "i8"), ("backwards", "i8"),
      ("awaited_task", "i8"), ("choosing", "?"), ("awaits_any", "?"), ("sending_task", "i8"), ("receiver", "i8"),
-     ("receiver_task", "i8"), ("route", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"),
-     ("remaining_bytes", "f8"), ("since_s", "f8"), ("incoming", "i8"), ("other_incoming", "i8"),
-     ("changed_links", "i8", 2), ("queued", "i8", 2), ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
+     ("route", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"), ("remaining_bytes", "f8"), ("since_s", "f8"),
+     ("incoming", "i8"), ("other_incoming", "i8"), ("changed_links", "i8", 2), ("queued", "i8", 2),
+     ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
 )  # fmt: skip
 """Record of each stage, ``(K,)``: latency and bandwidth of the routes to the next stage and to the stage before;
 seconds of a message before its flow; bandwidths of its links out and in; the in-flight limit of a greedy stage.
@@ -64,9 +64,9 @@ seconds of a message before its flow; bandwidths of its links out and in; the in
 chooses its task after all other events of this instant, ``awaits_any`` whether it waits for any input that it can use.
 
 Of the message on the outgoing link: ``sending_task`` is the position of its task, or -1 without a message; ``receiver``
-and ``receiver_task`` are the receiving stage and its task's number; ``route`` is the index of its route, 0 of an
-activation, 1 of a gradient; ``flow_number`` counts rates of flows, so that only the last rate's end is valid; the
-message flows at ``flow_rate`` bytes per second since ``since_s``, when it had ``remaining_bytes``.
+is the receiving stage; ``route`` is the index of its route, 0 of an activation, 1 of a gradient; ``flow_number`` counts
+rates of flows, so that only the last rate's end is valid; the message flows at ``flow_rate`` bytes per second since
+``since_s``, when it had ``remaining_bytes``.
 
 ``incoming`` and ``other_incoming`` are the stages whose messages are on the incoming link, in the order of their begin,
 or -1. ``changed_links`` is a list of the pipeline, two entries a stage: outgoing (k) and incoming (K + k) links whose
@@ -120,8 +120,7 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
     if pipeline.greedy:
         _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
         return
-    next_position = stages[stage].num_done
-    number = tasks[stage, next_position].number
+    number = tasks[stage, stages[stage].num_done].number
     if _has_input(pipeline, tasks, stage, number):
         _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
     else:
@@ -132,8 +131,7 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
 def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, number: int) -> None:
     """Begin to compute a task of a stage, and add the event at which the task ends."""
     stages[stage].awaited_task = -1
-    position = stages[stage].num_done
-    tasks[stage, position].begin_s = now_s
+    tasks[stage, stages[stage].num_done].begin_s = now_s
     _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, NO_NUMBER)
 
 
@@ -192,11 +190,11 @@ def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
 def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, position: int, now_s: float) -> bool:
     """Start the message with the output of the task at a position; return False if the task sends none."""
     state, number = stages[stage], tasks[stage, position].number
-    receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
+    receiver, _ = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
     if receiver < 0:
         return False
-    state.sending_task, state.receiver, state.receiver_task = position, receiver, receiver_task
-    state.route = number // (pipeline.microbatches * pipeline.chunks)  # the kind: FORWARD or BACKWARD
+    state.sending_task, state.receiver = position, receiver
+    state.route = number // (pipeline.microbatches * pipeline.chunks)  # that of the task's kind, FORWARD or BACKWARD
     tasks[stage, position].send_begin_s = now_s
     if state.overhead_s:
         _add_event(pipeline, heap, now_s + state.overhead_s, AT_ONCE, FLOW_BEGINS, stage, NO_NUMBER)
@@ -260,7 +258,7 @@ def _incoming_stage(stages: Any, i: int) -> int:
 
 @compiled
 def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
-    """Compute new rates on all incoming links that flows of changed links use."""
+    """Compute new rates of the messages to each stage that receives a message on a changed link."""
     count, pipeline.num_changed = pipeline.num_changed, 0
     for i in range(count):
         receiver, is_new = _incoming_stage(stages, i), True
@@ -268,7 +266,7 @@ def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
             is_new = is_new and _incoming_stage(stages, earlier) != receiver
         first, second = stages[receiver].incoming, stages[receiver].other_incoming
         if is_new and first >= 0:
-            if _changed_link(stages, i) == second:  # keep the order of the event simulation
+            if _changed_link(stages, i) == second:  # the order in which the event simulation finds the flows
                 first, second = second, first
             _set_fair_rates(pipeline, stages, heap, receiver, first, second, now_s)
 
@@ -286,8 +284,7 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
     common_rate = min(up_bytes_per_s, stages[other].up_bytes_per_s, down_bytes_per_s / 2)
     for stage in (first, other):
         rate = common_rate
-        is_limited = down_bytes_per_s / 2 == common_rate or stages[stage].up_bytes_per_s == common_rate
-        if not is_limited:
+        if common_rate not in (down_bytes_per_s / 2, stages[stage].up_bytes_per_s):  # no link of the message is full
             rate = min(down_bytes_per_s - common_rate, stages[stage].up_bytes_per_s)
         _set_rate(pipeline, stages, heap, stage, rate, now_s)
 
@@ -347,7 +344,7 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
     while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
         number = tasks[stage, state.first_waiting[side]].number
         receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
-        route = number // (pipeline.microbatches * pipeline.chunks)  # the kind: FORWARD or BACKWARD
+        route = number // (pipeline.microbatches * pipeline.chunks)  # that of the task's kind, FORWARD or BACKWARD
         arrival_s = now_s + state.latency_s[route]
         _add_event(pipeline, heap, arrival_s, AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
         state.waiting[side] -= 1
@@ -367,7 +364,7 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
     tasks[stage, number].has_input = True
     if state.awaited_task == number:
         _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
-    elif state.awaits_any and not state.choosing:
+    elif state.awaits_any and not state.choosing:  # otherwise it chooses at the end of this instant anyway
         next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
         if number == next_backward or (number == next_forward and _may_forward(pipeline, state)):
             _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)

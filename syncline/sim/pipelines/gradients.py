@@ -122,7 +122,7 @@ class PipelineMath:
         if part == len(self.parts) - 1:
             y = self.loss(y, microbatch)
             self.losses[microbatch] = y.detach()
-            self._output_gradient[microbatch, part] = None  # torch uses 1
+            self._output_gradient[microbatch, part] = None  # torch differentiates the loss itself
         else:
             self._part_input[microbatch, part + 1] = y.detach()
         self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])

@@ -84,9 +84,8 @@ class ScheduleKind:
         build: function of ``(stages, microbatches)``, and of ``chunks`` or ``max_in_flight`` if the schedule takes
             them.
         takes_chunks: whether a stage has several parts of the model, by default two.
-        takes_limits: whether an in-flight limit changes the schedule.
-        fixed_order: whether the orders are known before the simulation; a limit above the usual limit then changes
-            nothing.
+        takes_limits: whether the schedule takes a limit on micro-batches in flight.
+        fixed_order: whether the orders are known before the simulation; then a limit above the usual one is lowered.
     """
 
     build: Callable[..., Schedule]
@@ -127,10 +126,10 @@ def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> in
 
 
 def _neighbour(task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]) -> int | None:
-    """Return the stage that holds the next or the previous part of the model, or None if the task has no such stage.
+    """Return the stage of the next or the previous part of the model; None if there is none, or for weight gradients.
 
     The model has ``chunks * stages`` parts; stage ``k`` holds the parts ``k``, ``k + stages``, and so on.
-    ``directions`` maps kinds of tasks to 1 (the next part) or -1 (the previous one); weight gradients are not in it.
+    ``directions`` has, by kind of task, 1 for the next part or -1 for the previous one.
     """
     if task.kind not in directions or stages == 1:
         return None
@@ -210,20 +209,23 @@ class Orders(Sequence[Order]):
     def repeated(self, times: int) -> Orders:
         """Return the orders of ``times`` flushes one after another, each with the next M micro-batches."""
         count = self.numbering.microbatches
-        block, microbatch = np.divmod(self.numbers, count)  # a block has the numbers of a kind and chunk
+        block, microbatch = np.divmod(self.numbers, count)  # the tasks of a kind and chunk are a block of numbers
         numbering = TaskNumbering(times * count, self.numbering.chunks)
         flushes = [block * numbering.microbatches + flush * count + microbatch for flush in range(times)]
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
 
     def are_complete(self, num_kinds: int) -> bool:
-        """Return whether each stage has each task of the first kinds once, and runs a micro-batch's tasks by kind."""
+        """Return whether each stage runs each task of the first ``num_kinds`` kinds once, in an order that can work.
+
+        A forward comes before its backward, and this before its weight gradient.
+        """
         count = num_kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False
         position = np.full(self.numbers.shape, -1, dtype=np.int32)  # by task; -1: missing
         numbers = np.asarray(self.numbers, dtype=np.intp)
         np.put_along_axis(position, numbers, np.arange(count, dtype=np.int32)[None], axis=1)
-        # Numbers go by kind first, so each row of a stage has the positions of the tasks of one kind.
+        # By stage and kind: the positions of the tasks of this kind. They are numbered by kind first.
         by_kind = position.reshape(len(position), num_kinds, -1)
         return bool((position >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
 

@@ -125,8 +125,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     kinds = schedule.kinds
     if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
         return  # the loops below only find out what is wrong
-    tasks = product(kinds, range(schedule.microbatches), range(schedule.chunks))
-    required = [PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in tasks]
+    required = [PipelineTask(*task) for task in product(kinds, range(schedule.microbatches), range(schedule.chunks))]
     required_set = set(required)
     checked_orders: set[int] = set()  # several stages may share one order
     for stage, order in enumerate(schedule.orders):

@@ -67,8 +67,8 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     activation = chunk_of_word[word] * schedule.microbatches + timeline.step[tasks]  # of a micro-batch in a chunk
     stage_reports = []
     for stage, stage_utilisation in enumerate(utilisation[:stages].tolist()):
-        part = slice(first_task_of_stage[stage], first_task_of_stage[stage + 1])
-        stage_reports.append(_stage_report(kind[part], activation[part], schedule, stage_utilisation))
+        of_stage = slice(first_task_of_stage[stage], first_task_of_stage[stage + 1])
+        stage_reports.append(_stage_report(kind[of_stage], activation[of_stage], schedule, stage_utilisation))
     return PipelineReport(
         makespan_s=makespan_s,
         bubble=float(1 - utilisation.mean()),
@@ -143,7 +143,7 @@ def _delays_and_versions(
 
 
 class TaskSpan(NamedTuple):
-    """A task on the timeline: stage, kind, micro-batch, chunk, times, and whether an update of weights follows."""
+    """A task on the timeline; ``updates`` says whether an update of the weights follows it."""
 
     stage: int
     kind: str
@@ -157,7 +157,7 @@ class TaskSpan(NamedTuple):
 def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("inf")) -> list[TaskSpan]:
     """Return the tasks of a timeline of `run_pipeline` that end by ``until_s``, by worker and time.
 
-    The field ``stage`` is the worker.
+    The field ``stage`` has the number of the worker.
     """
     tasks = timeline[timeline.computes & (timeline.what != UPDATE)]
     if schedule.updates == "every":

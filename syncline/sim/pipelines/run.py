@@ -57,9 +57,9 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     tasks = schedule.microbatches * schedule.chunks * len(schedule.kinds)
     has_valid_bytes = math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0
     if pipeline.effects or pipeline.replicas > 1 or any(pipeline.updates_s()) or not has_valid_bytes:
-        return None
+        return None  # there are instructions besides tasks and messages, or an error to report
     if not has_fixed_order and (schedule.chunks > 1 or schedule.splits_backward):
-        return None
+        return None  # a compiled greedy stage chooses between one forward and one backward
     seconds = pipeline.durations.seconds_by_kind(stages, schedule.microbatches)
     stage_topology = topology(network, stages)
     if not isinstance(stage_topology, Star) or stage_topology.half_duplex.any():
@@ -166,7 +166,7 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """A stage of a replica, as a maker of the stage's instructions; both numbers count from 0.
+    """The instructions of one stage of one replica, both counted from 0.
 
     ``seconds`` has the durations of tasks by kind, ``(K, M)`` for K stages and M micro-batches.
     """
@@ -176,8 +176,8 @@ class _Stage:
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
         self.effects = pipeline.effects if replica == 0 else None  # only the first replica computes values
         chunks, first_worker = pipeline.schedule.chunks, replica * pipeline.stages
-        self.sources: dict[tuple[Kind, int], int] = {}
-        self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
+        self.sources: dict[tuple[Kind, int], int] = {}  # by kind and chunk: the worker that sends the input
+        self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker that gets the output, and its chunk
         for kind in TASK_KINDS:
             for chunk in range(chunks):
                 task = PipelineTask(kind, microbatch=0, chunk=chunk)  # the stages are the same for all micro-batches
@@ -243,7 +243,7 @@ class _Stage:
 
 
 class _GreedyStage:
-    """A stage that, whenever it is free, chooses between its next forward and its next backward."""
+    """The instructions of a stage that, whenever it is free, chooses between its next forward and its next backward."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
         self.stage, self.microbatches = stage, schedule.microbatches
