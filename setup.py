@@ -41,8 +41,6 @@ class BuildWithCommit(build_py):
             return
         note_commit(Path(self.build_lib) / "syncline")
         compile_engine(Path(self.build_lib))
-        for intermediate in Path(self.build_lib).glob("syncline/sim/events/core/machine_code/*.bc"):
-            intermediate.unlink()
 
 
 class SdistWithCommit(sdist):

@@ -58,10 +58,10 @@ class Assembly:
         instructions: instruction of each operation; None at the end of a program.
         span_name_blocks: names of the spans of the first operations, in blocks ``(N, 4)``.
         span_names: names of the span of each later operation.
-        choices: the `First` of programs.
-        chosen: results of choices.
+        choices: the `First` instructions.
+        chosen: the options that were chosen so far.
         errors: error lines about instructions that cannot run.
-        spans: upper bound of the number of spans.
+        max_spans: upper bound of the number of spans.
         route_indices: index of the route between two workers, by sender and receiver.
     """
 
@@ -77,7 +77,7 @@ class Assembly:
         self.choices: list[Choice] = []
         self.chosen: list[ChosenOption] = []
         self.errors: list[str] = []
-        self.spans = 0
+        self.max_spans = 0
         self.route_indices: dict[tuple[int, int], int] = {}
         self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_ports: dict[str, int] = {}  # by stream
@@ -111,8 +111,10 @@ class Assembly:
             workers_of[id(program)].append(worker)
         separate = []
         for workers in workers_of.values():
-            if _is_shared(programs[workers[0]], workers):
-                self._assemble_shared(np.array(workers), programs[workers[0]])
+            program = programs[workers[0]]
+            is_shared = len(workers) > 1 and not isinstance(program, Queued)
+            if is_shared and all(type(instruction) in (Compute, Collective, Wait) for instruction in program):
+                self._assemble_shared(np.array(workers), program)  # no instruction names a worker
             else:
                 separate += workers
         is_one_program = self.workers and len(workers_of) == 1 and not separate
@@ -140,7 +142,7 @@ class Assembly:
     def assemble_option(self, worker: int, choice: Choice, option: int, return_to: int) -> int:
         """Assemble the chosen option of a `First`; return the number of its first operation.
 
-        The option is a receive, and then a request: Python assembles what follows, up to a jump to ``return_to``.
+        The option is a receive, and then a request to Python to assemble what follows, with a jump to ``return_to``.
         """
         begin = len(self.instructions)
         recv = choice.first.options[option]
@@ -149,7 +151,7 @@ class Assembly:
         self._append(Operation(codes.AFTER_CHOICE, number=len(self.chosen)), choice.first, NO_SPAN)
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
-        self.spans += 1  # of the receive
+        self.max_spans += 1  # of the receive
         return begin
 
     def _assemble_streams(self, worker: int, program: Queued) -> None:
@@ -180,7 +182,7 @@ class Assembly:
             self._add(worker, worker_names, instruction)
         worker_names.check(worker)
         self._end(return_to)
-        self.spans += len(program)
+        self.max_spans += len(program)
         return begin
 
     def _assemble_shared(self, workers: NDArray[np.int64], program: Program) -> None:
@@ -192,7 +194,7 @@ class Assembly:
             if operation.code in (codes.JOIN, codes.WAIT):  # the number of a part counts from each worker's first part
                 self._operations[index] = operation._replace(number=operation.number - first_part)
         self._end(-1)
-        self.spans += len(program) * len(workers)
+        self.max_spans += len(program) * len(workers)
         parts_of_first, self._parts = self._parts, []  # of the first worker; all workers' parts are written below
         self.flush()  # without the parts, and so without their keys
         self._write_keys()
@@ -404,10 +406,3 @@ class Assembly:
             resolved = replace(collective, algorithm=default_algorithm(collective.kind, self.topology))
         self._resolved_collectives[id(collective)] = collective, resolved
         return resolved
-
-
-def _is_shared(program: Program, workers: Sequence[int]) -> bool:
-    """Return whether these workers share one program, in which no instruction names a worker."""
-    if isinstance(program, Queued) or len(workers) < 2:
-        return False
-    return all(type(instruction) in (Compute, Collective, Wait) for instruction in program)

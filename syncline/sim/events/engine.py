@@ -73,19 +73,19 @@ def make_object() -> bytes:
     announce_compiling("the event engine")
     # Imported here, because the import of Numba takes long and is needed only to compile.
     compile_core = import_module("syncline.sim.events.core.compiling").compile_core
+    machine_code: bytes = compile_core()
     for folder in object_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            machine_code = compile_core(folder)
             with atomic_path(folder / object_name()) as path:
                 path.write_bytes(machine_code)
         except OSError:
-            continue
+            continue  # without a folder to write, the core serves this process alone
         for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):  # cores of other sources
             if other.name != object_name():
                 other.unlink(missing_ok=True)
-        return bytes(machine_code)
-    return bytes(compile_core(None))  # without a folder to write, for this process alone
+        break
+    return machine_code
 
 
 _loaded_engines: list[Any] = []
@@ -105,11 +105,11 @@ def load_object(machine_code: bytes) -> dict[str, Entry]:
 
 
 def _entry(function_address: int, types: str) -> Entry:
-    """Return a Python function that calls the compiled function at an address; ``types`` of its arguments are words.
+    """Return a Python function that calls the compiled function at an address, with arguments of these ``types``.
 
     By Numba's convention, functions take a pointer to the result and one to an error before their arguments, and return
-    a status, which is zero because none of them raises. They run without Python's lock, so that other threads hear
-    signals meanwhile.
+    a status, which is zero because none of them raises. They run without Python's lock, so that another thread can
+    receive signals.
     """
     arguments = [ctypes.c_double if kind == "float64" else ctypes.c_int64 for kind in types.split()]
     native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *arguments)(function_address)

@@ -96,10 +96,10 @@ class CollectiveKinds:
         return worker if kind.group is None else kind.places.get(worker, -1)
 
     def takes_turn(self, collective: Collective, place: int) -> bool:
-        """Return whether a worker's incoming port serves the collective in turn, among its other collectives.
+        """Return whether a worker's incoming port serves the collective before the worker's next collectives.
 
-        An incoming port serves collectives one after another. A worker that receives nothing in a collective of some
-        workers skips its turn. A collective of all workers always takes a turn, a collective of a fixed duration never.
+        The port serves all collectives of all workers, and those of some workers in which this worker receives a
+        message or is no participant; it serves none of a fixed duration.
         """
         if collective.takes_s is not None:
             return False
@@ -210,7 +210,7 @@ class CollectiveKinds:
         record["num_messages"] = plan.places["receives"].sum()  # messages of all rounds
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
-        """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
+        """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP's."""
         topology = self._topology if collective.group is None else among(self._topology, collective.group)
         opening = collective_opening(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
         if opening is not None:
@@ -234,10 +234,7 @@ class CollectiveKinds:
         """
         state, ranks = self._state, len(plan.places)
         direct = is_direct(collective.kind, collective.algorithm)
-        costs = FREE
-        if not direct and self._topology.gloo is not None:
-            costs = self._topology.gloo
-
+        costs = FREE if direct else self._topology.gloo or FREE
         # Each message has a connection, and its clear-to-send has the one in the other direction.
         forward_pairs, backward_pairs = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
         pairs, pair_index = np.unique(np.concatenate([forward_pairs, backward_pairs]), return_inverse=True)
@@ -276,7 +273,7 @@ class CollectiveKinds:
         """Write the numbers of messages that must have arrived at a rank, and have left it, before each of its entries.
 
         Args:
-            entries: the plan's entries in the core's tables.
+            entries: the plan's entries in the core's tables, which are written.
             plan: plan of the collective, in which each round is a run of its own.
             ahead_by_round: for each round, how many rounds a rank may be ahead of the messages it received.
             waits_for_sends: whether a rank also waits for its own messages of these rounds to leave.

@@ -50,7 +50,7 @@ class Part(NamedTuple):
         key: number of the collective's key.
         place: place of the worker in the collective's group, -1 if it is not in the group.
         port: the worker's port on the collective's stream.
-        takes_turn: whether the worker's incoming port serves the collective in turn, among the worker's collectives.
+        takes_turn: whether the worker's incoming port serves the collective before the worker's next collectives.
         operation: the operation that joins the collective.
     """
 
@@ -75,7 +75,7 @@ class Choice(NamedTuple):
 
 
 class ChosenOption(NamedTuple):
-    """The result of a `First`: the chosen option, and the operation to return to."""
+    """The result of a `First`: the index of the chosen option, and the operation to return to."""
 
     first: First
     option: int
@@ -138,7 +138,7 @@ class Messages:
         self.tags = Numbers()
         self._workers = workers
         self._known: dict[Address, int] = {}  # number of each message
-        # Messages that `add` has numbered and `by_address` will decode: the first number, and the encoded addresses.
+        # Messages that `add` has numbered and `by_address` will decode: the first number, and addresses as numbers.
         self._new: list[tuple[int, Ints]] = []
 
     def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:

@@ -72,14 +72,12 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     """Return the plan of these rounds; arguments as in `plan_of`."""
-    # The messages of each run of equal rounds, and the number of rounds in the run.
-    num_messages: Ints
-    run_lengths: Ints
-    senders: Ints
-    receivers: Ints
+    num_messages: Ints  # of each run of equal rounds; ``run_lengths`` has the number of its rounds
+    senders: Any
+    receivers: Any
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
         num_messages, run_lengths = np.diff(rounds.first), np.ones(len(rounds), np.int64)
-        senders, receivers = rounds.senders.astype(np.int64), rounds.receivers.astype(np.int64)
+        senders, receivers = rounds.senders, rounds.receivers
         sizes = np.repeat(rounds.nbytes, num_messages)
     else:
         runs, run_lengths = _runs(rounds, one_by_one)
@@ -99,11 +97,8 @@ def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     columns = np.zeros(9, dtype=np.int64)  # addresses: six inputs, then three tables to write
     columns[:6] = [address(array) for array in (first_message, run_lengths, senders, receivers, sizes, scratch)]
     num_entries = count_entries(address(columns), len(run_lengths), ranks)
-    places, entries, sendings = (
-        np.zeros(ranks, PLACE),
-        np.zeros(num_entries, ENTRY),
-        np.zeros(len(senders) + 1, SENDING),
-    )
+    places, entries = np.zeros(ranks, PLACE), np.zeros(num_entries, ENTRY)
+    sendings = np.zeros(len(senders) + 1, SENDING)
     columns[6:] = [address(table) for table in (places, entries, sendings)]
     write_plan(address(columns), len(run_lengths), ranks)
     return Plan(places, entries, sendings, senders, receivers)
@@ -160,7 +155,7 @@ class Routes:
     def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:
         self._state, self._topology, self._eager = state, topology, eager
         self._bandwidth = np.array(topology.bandwidth_bytes_per_s, dtype=np.float64)
-        self.longest = 1  # see the class
+        self.longest = 1
 
     def add(
         self,

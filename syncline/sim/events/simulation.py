@@ -333,7 +333,7 @@ class Simulation:
         state.used["links"] = core["messages"] * width
         state.room("links", (messages - int(core["messages"])) * width)
         state.used["spans"] = int(core["spans"])
-        state.room("spans", self.assembly.spans - state.used["spans"])
+        state.room("spans", self.assembly.max_spans - state.used["spans"])
         # The tree of events has as many leaves as the table of turns has records, and twice as many nodes.
         state.used["turns"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
         if core["heap_room"] < state.used["turns"] + messages + codes.SPARE:

@@ -112,18 +112,8 @@ TABLES: dict[str, np.dtype[Any]] = {
 
 _SCRATCH = "late", "late_s", "awaited", "changed", "found", "to_visit", "seen"
 WRITTEN_FIRST = {
-    "heap",
-    "turns",
-    "arrivals",
-    "spans",
-    "links",
-    "routes",
-    "hops",
-    "places",
-    "entries",
-    "sendings",
-    *_SCRATCH,
-}
+    "heap", "turns", "arrivals", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH,
+}  # fmt: skip
 """Tables whose new records are written completely before any is read."""
 
 BLOCK, ALIGNED = 2**15, 64
@@ -153,7 +143,7 @@ class CoreState:
         self.address = self.addresses.ctypes.data
         self.used = dict.fromkeys(TABLES, 0)
         block = np.zeros(BLOCK + ALIGNED, dtype=np.uint8)
-        self._block = block[-block.ctypes.data % ALIGNED :][:BLOCK]
+        self._block = block[-block.ctypes.data % ALIGNED :][:BLOCK]  # begins at a multiple of ALIGNED
         self._block_address, self._block_bytes_left = self._block.ctypes.data, BLOCK
         self._tables: dict[str, Records] = {}
         self.take("core", 1)

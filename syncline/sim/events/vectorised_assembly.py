@@ -32,8 +32,8 @@ class PlainInstructions:
     """The instructions of programs that only compute, send and receive, in columns.
 
     Args:
-        workers: ``(N,)`` workers of these programs.
-        programs: program of each.
+        workers: worker of each program.
+        programs: the programs.
     """
 
     def __init__(self, workers: Sequence[int], programs: Sequence[Program]) -> None:
@@ -52,7 +52,7 @@ class PlainInstructions:
         }
 
     def column(self, code: int, name: str) -> Iterable[Any]:
-        """Return an attribute of all instructions of a kind, in their order; ``code`` is the kind."""
+        """Return an attribute of all instructions of the kind ``code``, in their order."""
         return map(attrgetter(name), self._instructions_of[code])
 
     def numbers(self, code: int, name: str, kind: type = np.int64) -> NDArray[Any]:
@@ -64,7 +64,7 @@ class PlainInstructions:
         return np.array([effect is not None for effect in self.column(code, "effect")], dtype=np.bool_)
 
     def ends(self, code: int, tags: Numbers) -> MessageEnds:
-        """Return the senders, receivers and tags of all sends or of all receives; ``code`` says of which."""
+        """Return the senders, receivers and tags of all sends (``code`` is ``SEND``) or of all receives (``RECV``)."""
         workers = self.workers[self.rows[code]]  # that send, or that receive
         tag_numbers = tags.numbers_of(self.column(code, "tag"))
         if code == codes.SEND:
@@ -126,7 +126,7 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     names_so_far = np.array(assembly.span_names, dtype=np.int64).reshape(-1, 4)
     assembly.span_name_blocks += [names_so_far, _span_names(assembly.names, plain, sent, received)]
     assembly.span_names.clear()
-    assembly.spans += len(plain.codes) - len(plain_workers)  # the end of a program has no span
+    assembly.max_spans += len(plain.codes) - len(plain_workers)  # the end of a program has no span
     return sorted(set(workers) - set(plain_workers))
 
 

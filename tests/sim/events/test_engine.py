@@ -11,7 +11,6 @@ import pytest
 
 from syncline import acceleration
 from syncline.sim.events import engine
-from syncline.sim.events.core import compiling
 
 LOADS = "import sys; from syncline.sim.events import simulation; print('numba' in sys.modules)"
 
@@ -26,8 +25,7 @@ def test_simulations_load_the_engine_without_numba() -> None:
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Copies of the compiled sources, which a test may change."""
     copies = [Path(shutil.copy(source, tmp_path / f"{source.parent.name}_{source.name}")) for source in engine.SOURCES]
-    for module in (engine, compiling):
-        monkeypatch.setattr(module, "SOURCES", copies)
+    monkeypatch.setattr(engine, "SOURCES", copies)
     return tmp_path
 
 
@@ -36,7 +34,6 @@ def change(source: Path, before: str, after: str) -> None:
     assert text.count(before) >= 1
     source.write_text(text.replace(before, after), encoding="utf-8")
     engine.object_name.cache_clear()
-    compiling._sources_without_bodies.cache_clear()
 
 
 def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
@@ -53,37 +50,17 @@ def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
     assert len(names) == 4
 
 
-def test_a_changed_body_is_translated_alone(sources: Path) -> None:
-    compiling._sources_without_bodies.cache_clear()
-    files = sorted(sources.glob("core_*.py"))
-    before = {file: compiling._digest(file) for file in files}
-    change(sources / "core_messages.py", "rank.queued -= 1", "rank.queued -= 2")
-    assert [file.name for file in files if compiling._digest(file) != before[file]] == ["core_messages.py"]
-    change(sources / "core_messages.py", "ISSUED, CLEAR = 1, 2", "ISSUED, CLEAR = 1, 3")
-    assert all(compiling._digest(file) != before[file] for file in files)
-    before = {file: compiling._digest(file) for file in files}
-    change(sources / "core_messages.py", '@core_function("boolean", "int64")', '@core_function("int64", "int64")')
-    assert all(compiling._digest(file) != before[file] for file in files)
-    compiling._sources_without_bodies.cache_clear()
-    engine.object_name.cache_clear()
-
-
 ALONE = """
 from syncline.sim.events import engine
 import tempfile
 engine.object_folders = lambda: iter([engine.Path({folder!r})])
 functions = engine.load_object(engine.make_object())
 """
-JOINED = """
-from pathlib import Path
-from syncline.sim.events.core.compiling import compile_core
-compile_core(Path({folder!r}))
-"""
 
 
 @pytest.mark.slow
 def test_what_is_compiled_is_kept_and_said_in_one_line(tmp_path: Path) -> None:
-    """Compile all twice, the second time after the loss of the object: only LLVM works then."""
+    """Compile all twice, the second time after the loss of the object."""
     folder = tmp_path / "made"
     objects = []
     for _ in range(2):
@@ -95,9 +72,6 @@ def test_what_is_compiled_is_kept_and_said_in_one_line(tmp_path: Path) -> None:
         (made,) = folder.glob("*.o")
         objects.append(made.read_bytes())
         made.unlink()
-    assert len(list(folder.glob("*.bc"))) == len(list((engine.FOLDER / "core").glob("*.py"))) - 3
     assert objects[0] == objects[1]
-    # A process that has loaded no object before joins the modules, too.
-    subprocess.run([sys.executable, "-c", JOINED.format(folder=str(folder))], check=True)
     name = engine.object_name()
     assert any((kept / name).is_file() for kept in engine.object_folders())

@@ -42,8 +42,8 @@ def complete_instruction(addresses, stream_id, nbytes):
 def release_streams(addresses, first_waiting):
     """Let all streams go on that wait for the same collective or mark, which is done now.
 
-    ``first_waiting`` is one more than the number of the list's first stream. The function returns this stream, which
-    goes on at once. The others go on by events of this instant.
+    They are a list, in which stream i is i + 1 and 0 ends the list; ``first_waiting`` is the first. Return this stream,
+    which goes on at once; the others go on by events of this instant.
     """
     stream_id = first_waiting - 1
     complete_instruction(addresses, stream_id, 0.0)
@@ -58,13 +58,14 @@ def release_streams(addresses, first_waiting):
 
 @core_function("void", "int64, int64")
 def link_part_to_instance(addresses, part_id, instance_id):
-    """Give a part its rank in the instance of its collective, because some worker has joined this collective."""
+    """Give a part its rank in the instance of its collective, which some worker has joined."""
     part, instance = views.parts(addresses)[part_id], views.instances(addresses)[instance_id]
     if part.place < 0:  # the worker is not in the collective's group
         return
     part.rank = instance.rank0 + part.place
     rank = views.ranks(addresses)[part.rank]
     rank.part = part_id
+    # By the rendezvous rule and in gloo, no message waits for the incoming port.
     part.receives = rank.receives > 0 and not rank.gloo and (rank.nccl or views.core(addresses).eager)
     if views.ports(addresses)[part.port].serving == part_id:
         serve_next_part(addresses, part.port)
@@ -129,7 +130,7 @@ def allocate_instance(addresses, kind):
 
 @core_function("boolean", "int64")
 def create_instance(addresses, part_id):
-    """Begin a collective that a worker joins first, with a rank for each worker; return False if a table lacks room."""
+    """Begin the collective of a part, with a rank for each worker; return False if a table lacks room."""
     parts, ranks, messages = views.parts(addresses), views.ranks(addresses), views.messages(addresses)
     kind = parts[part_id].kind
     plan = views.plans(addresses)[kind]
@@ -188,7 +189,7 @@ def finish_rank(addresses, rank_id):
 
 @core_function("boolean", "int64")
 def begin_rounds(addresses, rank_id):
-    """Start a rank's first round; return whether the rank is done, because it has no messages."""
+    """Start a rank's first round; return whether the rank is done already, without messages."""
     rank = views.ranks(addresses)[rank_id]
     rank.needed = 0
     if rank.gloo:

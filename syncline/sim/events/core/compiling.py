@@ -1,29 +1,20 @@
 """The compilation of the core by Numba: from the sources in this folder to one object of machine code.
 
 Numba translates each function by itself into a module of LLVM's, in which other functions of the core are symbols
-without a body. These modules are kept by file, so a changed file is translated again and the others are not. LLVM then
-joins all modules and optimises them together. A file's modules depend on the file and on what it can see of the others:
-all but the bodies of their functions.
+without a body. LLVM then joins all modules and optimises them together.
 
 Floating-point operations are those of the source in their order: nothing is contracted or rearranged.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import inspect
-from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import llvmlite
 import llvmlite.binding as llvm
 import llvmlite.ir
-import numba
 from numba import types
 from numba.core import cgutils, sigutils
 from numba.core.compiler import Flags, compile_extra
@@ -32,8 +23,7 @@ from numba.extending import intrinsic, lower_builtin, type_callable
 from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype, from_dtype
 
-from syncline.files import atomic_path
-from syncline.sim.events.codes import ENTRIES, SOURCES
+from syncline.sim.events.codes import ENTRIES
 
 MODULES = "loop", "table_writers"
 """The modules that have entries; they import the others."""
@@ -190,7 +180,7 @@ def record_at(index: int, kind: Any) -> Any:
 
 
 def _spacing(typing_context: Any, number: Any) -> Any:
-    """Return the types and code of an intrinsic: the distance from a number, finite and not negative, to the next."""
+    """Return Numba's types and code of ``spacing``: the distance from a number, finite and at least 0, to the next."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = builder.bitcast(arguments[0], context.get_value_type(types.int64))
@@ -206,18 +196,15 @@ spacing: Any = intrinsic(_spacing)
 # From functions to the object.
 
 
-def compile_core(folder: Path | None) -> bytes:
-    """Compile all functions of the core, and return the object; keep the modules of LLVM in the folder, if given."""
+def compile_core() -> bytes:
+    """Compile all functions of the core, and return the object."""
     for name in MODULES:
         import_module(f"{__package__}.{name}")
     llvm.initialize_native_target()  # Numba does so only if it has a function to translate
     llvm.initialize_native_asmprinter()
-    by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
-    for declared in _declared:
-        by_file[inspect.getfile(declared.function)].append(declared)
     core = llvm.parse_assembly("")
-    for file, functions in by_file.items():
-        core.link_in(llvm.parse_bitcode(_bitcode(Path(file), functions, folder)))
+    for declared in _declared:
+        core.link_in(_translated(declared))
     entries = {f"syncline_{name}" for name in ENTRIES}
     for function in core.functions:
         if not function.is_declaration and function.name not in entries:
@@ -229,23 +216,6 @@ def compile_core(folder: Path | None) -> bytes:
     undefined = [function.name for function in core.functions if function.is_declaration]
     assert not any(name.startswith(("Py", "NRT", "numba", "syncline")) for name in undefined), undefined
     return machine.emit_object(core)
-
-
-def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
-    """Return LLVM's module for the functions of a file, from the folder if it is there; else translate and keep it."""
-    module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
-    if module_file and module_file.is_file():
-        return module_file.read_bytes()
-    module = llvm.parse_assembly("")
-    for declared in functions:
-        module.link_in(_translated(declared))
-    bitcode: bytes = module.as_bitcode()
-    if module_file:
-        for other in module_file.parent.glob(f"{file.stem}-*.bc"):
-            other.unlink(missing_ok=True)
-        with atomic_path(module_file) as path:
-            path.write_bytes(bitcode)
-    return bitcode
 
 
 def _translated(declared: CoreFunction) -> Any:
@@ -263,27 +233,3 @@ def _translated(declared: CoreFunction) -> Any:
     for library in compiled.library._linking_libraries:
         module.link_in(library._get_module_for_linking(), preserve=True)
     return module
-
-
-class _WithoutBodies(ast.NodeTransformer):
-    """A transformer of a source file that leaves what other files can see: all but the bodies of functions."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """Empty the body of a function that is compiled by itself."""
-        decorators = (ast.unparse(decorator).split("(")[0] for decorator in node.decorator_list)
-        if set(decorators) & {core_function.__name__, entry.__name__}:
-            node.body = [ast.Pass()]
-        return node
-
-
-@cache
-def _sources_without_bodies() -> str:
-    """Return the sources of the compiled core without functions' bodies, and the versions of Numba and llvmlite."""
-    versions = f"{numba.__version__} {llvmlite.__version__}"
-    sources = (ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES)
-    return "\n".join([versions, *(ast.unparse(_WithoutBodies().visit(source)) for source in sources)])
-
-
-def _digest(file: Path) -> str:
-    """Return a digest of all sources on which the translation of a file of the compiled core depends."""
-    return hashlib.sha256(file.read_bytes() + _sources_without_bodies().encode()).hexdigest()[:16]

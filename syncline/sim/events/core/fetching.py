@@ -3,7 +3,8 @@
 With 10^5 waiting events a record is in main memory when its event comes, and the wait for it is longer than the event's
 computation. But the tournament tree of events tells which events come soon: the winners ``LEVEL`` levels below the top.
 When such a node has a new winner, this event is noted and the records of its subject are fetched. The records that
-these name are fetched ``DISTANCE`` events later, and so on, so that no step waits for the step before it.
+these name are fetched ``DISTANCE`` events later, and so on, so that no step waits for the step before it. ``step``
+counts these steps of a noted event, from 1.
 
 Fetching changes no record, and any record may be fetched; a record is only read here if it exists.
 """
@@ -24,7 +25,7 @@ MANY_LEVELS = 12
 
 @core_function("void", "int64")
 def fetch_ahead(addresses, leaf):
-    """Note the event that has come near to the top because a leaf has changed, and fetch records for noted events."""
+    """Note the event that a changed leaf has brought near to the top, and fetch records for noted events."""
     core = views.core(addresses)
     event = views.heap(addresses)[leaf >> (core.levels - LEVEL)]
     if not event.key:  # an empty place
@@ -40,7 +41,7 @@ def fetch_ahead(addresses, leaf):
 
 @core_function("void")
 def fetch_for_queue(addresses):
-    """Note an arrival that comes soon, because one before it is gone from the queue, and fetch records."""
+    """Note the arrival that is ``QUEUE_AHEAD`` places from the front of the queue, and fetch records."""
     core = views.core(addresses)
     number = core.first_arrival + QUEUE_AHEAD
     if number < core.end_arrival:
@@ -60,7 +61,7 @@ def note_event(addresses, kind, subject):
         views.fetch_ranks(addresses, subject)
     elif kind == GO_ON:
         views.fetch_streams(addresses, subject)
-    for step in range(1, 6):
+    for step in range(1, 6):  # a drained message has the most steps, five
         event = noted[(latest - step * DISTANCE) % NOTED]
         kind, subject = event & KIND_MASK, event >> KIND_BITS
         if kind == ARRIVED:

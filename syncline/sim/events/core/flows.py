@@ -46,9 +46,9 @@ def mark_changed(addresses, channel_number, number):
 
 @core_function("void", "int64, int64")
 def update_bottleneck(addresses, first_link, num_links):
-    """Keep the bottleneck of a new flow's channels if all their flows pass it; else remove it.
+    """Keep the bottleneck of the channels of a new flow if all flows on them pass it; else the channels have none.
 
-    The flow has ``num_links`` links from ``first_link`` on. Removal applies to its channels and their old bottlenecks.
+    The new flow has ``num_links`` links, from ``first_link`` on.
     """
     channels, links = views.channels(addresses), views.links(addresses)
     common, is_common, passes = NO_BOTTLENECK, True, False
@@ -137,10 +137,10 @@ def end_flow(addresses, message_id):
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
 def find_connected_flows(addresses, first_channel, bottleneck):
-    """Find the flows that are connected with a channel through shared channels.
+    """Find the flows that are connected with a channel through shared channels, and all channels of these flows.
 
-    Write the flows into the table ``found`` and the channels into ``seen``; return the number of each. All flows pass
-    their ``bottleneck``, so the search stops there; without one it is ``NO_BOTTLENECK``.
+    Write the flows into the table ``found`` and the channels into ``seen``; return the number of each. If the flows
+    have a ``bottleneck``, all pass it, so the search stops there; else it is ``NO_BOTTLENECK``.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     flow_list, to_visit, seen_channels = views.found(addresses), views.to_visit(addresses), views.seen(addresses)
@@ -153,7 +153,7 @@ def find_connected_flows(addresses, first_channel, bottleneck):
         channel_number = to_visit[num_to_visit]
         link = channels[channel_number].head
         if channel_number == bottleneck:
-            has_others = num_flows > 0  # found on other channels before, so that they are not listed twice
+            has_others = num_flows > 0  # flows that were found on other channels must not be listed twice
             while link >= 0:
                 message_id = link >> shift
                 if not has_others or messages[message_id].last_search != search:
@@ -182,9 +182,9 @@ def find_connected_flows(addresses, first_channel, bottleneck):
 
 @core_function("float64", "int64, int64")
 def find_bottleneck(addresses, num_flows, num_channels):
-    """Find the bottleneck of the flows that were found; return the rate of each flow, or 0 without a bottleneck.
+    """Find the bottleneck of connected flows; return the rate of each flow, or 0 if they have no bottleneck.
 
-    The bottleneck is the one of ``num_channels`` channels that carries all ``num_flows`` flows and is full first.
+    The bottleneck is the one of their ``num_channels`` channels that carries all ``num_flows`` flows and is full first.
     """
     channels, seen_channels = views.channels(addresses), views.seen(addresses)
     level = np.inf  # the smallest equal share of a channel
@@ -209,7 +209,7 @@ def find_bottleneck(addresses, num_flows, num_channels):
 
 @core_function("float64", "int64, int64")
 def bottleneck_rate(addresses, bottleneck, num_changed):
-    """Return the rate of each flow through a bottleneck; 0 if a channel with changed flows may limit them more."""
+    """Return the rate of each flow through a bottleneck; 0 if a channel whose flows changed may be full before."""
     channels, changed = views.channels(addresses), views.changed(addresses)
     channel_of_all = channels[bottleneck]
     for i in range(num_changed):
@@ -222,7 +222,7 @@ def bottleneck_rate(addresses, bottleneck, num_changed):
 
 @core_function("void", "int64")
 def fill_progressively(addresses, num_channels):
-    """Compute the max-min fair rates of flows by progressive filling, as the field ``fair`` of their messages."""
+    """Compute the max-min fair rates of flows by progressive filling, as ``fair_rate`` of their messages."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     seen_channels, links, shift = views.seen(addresses), views.links(addresses), core.shift
     for i in range(num_channels):
@@ -260,9 +260,9 @@ def fill_progressively(addresses, num_channels):
 
 @core_function("void", "int64, float64")
 def set_rates(addresses, num_flows, level):
-    """Give the ``num_flows`` flows that were found their rates, and schedule the ends of those that end first.
+    """Give the first ``num_flows`` flows of the table ``found`` their rates, and schedule those that end first.
 
-    ``level`` is the rate of all flows in bytes per second; if it is 0, each flow gets its rate from the field ``fair``.
+    ``level`` is the rate of all flows in bytes per second; if it is 0, each flow gets the ``fair_rate`` of its message.
     """
     core, messages, flow_list = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
@@ -285,7 +285,7 @@ def set_rates(addresses, num_flows, level):
             several_end_first = end == first_end
             first_end, last_index = end, i
     core.number = number
-    first_index = 0 if several_end_first else last_index  # a unique first end is the last one found
+    first_index = 0 if several_end_first else last_index  # of the flows that end first, the last one was found last
     for i in range(first_index, last_index + 1):
         message = messages[flow_list[i]]
         if message.end == first_end and not message.is_scheduled:

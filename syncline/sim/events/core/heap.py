@@ -47,7 +47,7 @@ def replay_games(addresses, node, time, key, place, subject):
         other = heap[node ^ 1]
         if other.time < time or (other.time == time and other.key < key):
             time, key, place, subject = other.time, other.key, other.place, other.subject
-            if heap[node >> 1].key == key:
+            if heap[node >> 1].key == key:  # it had won before, so nothing changes above
                 return
         node >>= 1
         heap[node].time, heap[node].key, heap[node].place, heap[node].subject = time, key, place, subject

@@ -41,7 +41,6 @@ from syncline.sim.events.core.messages import (
     process_arrival,
     process_clear_to_send,
     process_departure,
-    process_gloo_arrival,
     process_gloo_departure,
     queue_message,
     schedule_arrivals,
@@ -105,9 +104,9 @@ def set_mark(addresses, mark_id):
     mark.done = 1
     if mark.first_waiting:
         first_waiting, mark.first_waiting = mark.first_waiting, 0
-        turn = next_number(addresses)  # before the numbers of the events by which other streams go on
+        number = next_number(addresses)  # before the numbers of the events by which other streams go on
         stream_id = release_streams(addresses, first_waiting)
-        push_event(addresses, views.core(addresses).now, codes.NORMAL, turn, codes.GO_ON, stream_id, 0)
+        push_event(addresses, views.core(addresses).now, codes.NORMAL, number, codes.GO_ON, stream_id, 0)
 
 
 @core_function("boolean", "int64, int64")
@@ -147,12 +146,9 @@ def reason_to_stop(addresses, code):
 
 @core_function("int64", "int64")
 def run_stream(addresses, stream_id):
-    """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``.
-
-    ``keeps_start`` says that the stream goes on with an instruction whose time has begun already.
-    """
+    """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``."""
     core, stream, operations = views.core(addresses), views.streams(addresses)[stream_id], views.operations(addresses)
-    if not core.keeps_start:
+    if not core.keeps_start:  # otherwise the stream goes on with an instruction that has begun before
         stream.start = core.now
     core.keeps_start = 0
     core.stream = stream_id
@@ -229,11 +225,11 @@ def drain_message(addresses, message_id):
         free_port(addresses, message.port)
         return -1
     arrival_s, sender = core.now + message.after_s, message.sender
-    turn = next_number(addresses)
+    number = next_number(addresses)
     if message.kind == codes.OF_GLOO:  # with the queue of arrivals, rings of gloo took 1.2 to 1.3 times as long
-        push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
+        push_event(addresses, arrival_s, codes.NORMAL, number, codes.ARRIVED, message.receiver, message.turn)
         return sender if process_gloo_departure(addresses, message_id) else -1
-    push_arrival(addresses, arrival_s, turn, message.receiver, message.turn)
+    push_arrival(addresses, arrival_s, number, message.receiver, message.turn)
     core.freed_receiver = message.receiver + 1  # its incoming port is freed after this event
     return sender if process_departure(addresses, sender) else -1
 
@@ -267,11 +263,7 @@ def process_event(addresses, kind, subject, turn):
     if kind == codes.DRAINED:
         done_rank = drain_message(addresses, subject)
     elif kind == codes.ARRIVED:
-        if views.ranks(addresses)[subject].gloo:
-            is_done = process_gloo_arrival(addresses, subject, turn)
-        else:
-            is_done = process_arrival(addresses, subject, turn)
-        if is_done:
+        if process_arrival(addresses, subject, turn):
             done_rank = subject
     elif kind == codes.FLOW:
         begin_flow(addresses, subject, next_number(addresses))

@@ -87,7 +87,7 @@ def start_message(addresses, message_id):
 
 @core_function("void", "int64, float64")
 def start_late_message(addresses, message_id, late_s):
-    """Start a message ``late_s`` seconds late; the delay comes before or after its flow, as its latency does."""
+    """Start a message ``late_s`` seconds late, before or after its flow: where the rule has the message's latency."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     before_s = message.before_s
     is_nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
@@ -100,7 +100,7 @@ def start_late_message(addresses, message_id, late_s):
 
 @core_function("boolean", "int64")
 def offer_message(addresses, message_id):
-    """Give a message the port that it queued for; return whether the message has left at once, so the port is free.
+    """Give a message the port for which it queued; return whether the port is free again, since it has left at once.
 
     By the rendezvous rule, a message of a program starts only when its receiver reads it, too.
     """
@@ -160,8 +160,8 @@ def await_message(addresses, message_id, awaited_by):
 def schedule_arrivals(addresses, message_id):
     """Schedule the arrivals that are certain now because a program's message has left.
 
-    On a line that stays busy, a message waits on its route until as many messages, or bytes, behind it have left as
-    NCCL's buffers hold (``ahead``, ``ahead_bytes``), or until no more messages are queued for the route.
+    On a line that stays busy, a message waits on its route until NCCL's buffers are full of the messages behind it,
+    which hold ``ahead`` messages or ``ahead_bytes`` bytes, or until no more messages are queued for the route.
     """
     core, messages = views.core(addresses), views.messages(addresses)
     nbytes = messages[message_id].nbytes
@@ -242,8 +242,8 @@ def admit_message(addresses, rank_id):
 def advance_rank(addresses, rank_id):
     """Advance a rank from round to round until it has to wait; return whether the rank is done with its collective.
 
-    A rank comes to a round when it has received the messages of the rounds before; NCCL allows ``ahead`` fewer. By the
-    rendezvous rule all its own messages must have left as well.
+    A rank comes to a round when it has received the messages of the rounds before; a rank of NCCL may lack the last
+    ``ahead`` of these messages. By the rendezvous rule, the rank's own messages must have left as well.
     """
     core, rank, entries = views.core(addresses), views.ranks(addresses)[rank_id], views.entries(addresses)
     is_eager = core.eager or rank.nccl
@@ -269,7 +269,7 @@ def advance_rank(addresses, rank_id):
 
 @core_function("void", "int64")
 def serve_next_part(addresses, port_id):
-    """Give a free incoming port to the next collective of the worker's program, once this collective has begun."""
+    """Let a free incoming port serve the next collective of the worker's program that has begun and sends to it."""
     parts, port = views.parts(addresses), views.ports(addresses)[port_id]
     while port.serving >= 0 and parts[port.serving].rank >= 0:
         part = parts[port.serving]
@@ -329,15 +329,6 @@ def note_arrival(addresses, rank_id, turn):
     return True
 
 
-@core_function("boolean", "int64, int64")
-def process_arrival(addresses, rank_id, turn):
-    """Process the arrival of a message at a rank; return whether the rank is done with its collective."""
-    rank = views.ranks(addresses)[rank_id]
-    if not note_arrival(addresses, rank_id, turn) or rank.received + rank.ahead < rank.needed:
-        return False
-    return advance_rank(addresses, rank_id)
-
-
 # Ranks of gloo.
 
 
@@ -363,7 +354,7 @@ def post_receives(addresses, rank_id, entry_number):
         connection = sources[place.source0 + turn]
         message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.slot0 + turn
         message.port = instance.port0 + connection
-        message.after_s = views.routes(addresses)[plan.route0 + connection].after_s  # without bytes, it needs no more
+        message.after_s = views.routes(addresses)[plan.route0 + connection].after_s  # no bytes flow before this time
         queue_at_end_of_instant(addresses, message_id)
     rank.admitted += entry.receives
 
@@ -397,7 +388,7 @@ def issue_sends(addresses, rank_id, entry_number):
 def advance_gloo_rank(addresses, rank_id):
     """Advance a rank of gloo from round to round until it has to wait; return whether it is done with its collective.
 
-    Each entry of the plan is a round. ``needed`` is 0 while the rank is in its rounds.
+    Each entry of the plan is a round. The field ``needed`` is 0 from the rank's first round to the end of its last.
     """
     rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
@@ -445,7 +436,11 @@ def process_gloo_departure(addresses, message_id):
 
 
 @core_function("boolean", "int64, int64")
-def process_gloo_arrival(addresses, rank_id, turn):
-    """Process the arrival of a message at a rank of gloo; return whether the rank is done with its collective."""
-    note_arrival(addresses, rank_id, turn)
-    return advance_gloo_rank(addresses, rank_id)
+def process_arrival(addresses, rank_id, turn):
+    """Process the arrival of a message at a rank; return whether the rank is done with its collective."""
+    rank, is_in_order = views.ranks(addresses)[rank_id], note_arrival(addresses, rank_id, turn)
+    if rank.gloo:
+        return advance_gloo_rank(addresses, rank_id)
+    if not is_in_order or rank.received + rank.ahead < rank.needed:
+        return False
+    return advance_rank(addresses, rank_id)
