@@ -308,11 +308,11 @@ class Streams:
         if self.times.optimizer_s.any():
             yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
 
-    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", members: Members = None) -> Spans:
+    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", workers: Members = None) -> Spans:
         """Let some workers compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
         start_s = self.now_s
-        self.now_s = self._updated_times(members, new_s=start_s + seconds, old_s=start_s)
-        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, members)
+        self.now_s = self._updated_times(workers, new_s=start_s + seconds, old_s=start_s)
+        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, workers)
 
     def _start(self, call: Call) -> Iterator[Spans]:
         """Run a call on the network streams of its workers; yield the spans of its encoding and of the call."""
@@ -328,11 +328,11 @@ class Streams:
         if call.wait_steps:  # otherwise an action of this step waits
             self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, end_s: Floats, call: Call, members: Members) -> Spans:
+    def _wait(self, step: int, end_s: Floats, call: Call, workers: Members) -> Spans:
         """Let some workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
         start_s = self.now_s
-        self.now_s = self._updated_times(members, new_s=np.maximum(start_s, end_s), old_s=start_s)
-        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, members)
+        self.now_s = self._updated_times(workers, new_s=np.maximum(start_s, end_s), old_s=start_s)
+        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, workers)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of the ``changed`` workers and the old times of the others, ``(P,)`` seconds."""

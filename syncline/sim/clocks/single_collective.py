@@ -199,7 +199,8 @@ def _groups_s(
 ) -> tuple[float, str]:
     """Return the seconds of a collective that all groups run at once, and the evaluator; or nan, and the reason.
 
-    Arguments are as in `simulated_s`. In lockstep one group can stand for several equal groups on its channels.
+    Arguments are as in `simulated_s`. If the algorithm's rounds do not depend on places, in lockstep one group stands
+    for all equal groups on its channels.
     """
     groups = different_groups(group, workers, network)
     worker_topology = topology(network, workers)
@@ -208,11 +209,12 @@ def _groups_s(
     is_flat = algorithm in FLAT[kind]  # its rounds do not depend on the places of the workers
     for evaluator in ("lockstep", "events"):  # the faster one first
         simulated_groups, copies = groups, np.ones(len(groups), dtype=np.int64)
-        if is_flat and evaluator == "lockstep":
+        may_copy = is_flat and evaluator == "lockstep"
+        if may_copy:
             simulated_groups, copies = copies_of_groups(group, workers, network)
         messages, limit = len(simulated_groups) * messages_of_group, MAX_GROUP_MESSAGES
         members = among(worker_topology, simulated_groups.ravel())
-        if messages > limit and is_flat and evaluator == "lockstep" and repeats_rounds(kind, algorithm):
+        if messages > limit and may_copy and repeats_rounds(kind, algorithm):
             # Equal rounds are one object, and cost little if no two groups share a channel.
             different_rounds = {id(round_): round_ for round_ in rounds(kind, len(group), nbytes, algorithm)}
             first_ranks = len(group) * np.arange(len(simulated_groups))

@@ -249,8 +249,8 @@ class CollectiveKinds:
         )
 
         # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
-        sources = np.empty(num_messages, dtype=np.int32)
-        sources[plan.places["slot0"][plan.receivers] + plan.sendings["turn"][:-1]] = connection_of_clear_to_send
+        sources, turns = np.empty(num_messages, dtype=np.int32), plan.sendings["turn"][:num_messages]
+        sources[plan.places["slot0"][plan.receivers] + turns] = connection_of_clear_to_send
         source0 = state.append("sources", sources)
         entry0 = state.used["entries"]
         self._append_plan(kind, plan, route0, source0, route_index=connection_of_message)

@@ -354,7 +354,7 @@ class Simulation:
         channels = state["channels"]
         for name in ("head", "tail"):
             channels[name] = _renumbered_links(channels[name], old_width, width)
-        state.used["links"] = 0  # so that the new table gets no copy of the old links, which are written below
+        state.used["links"] = 0  # so that `room` copies no old links, which are written below
         links = state.room("links", used * width)[: used * width]
         links[:] = 0
         links_of_message = links.reshape(used, width)
@@ -423,12 +423,10 @@ class Simulation:
     def _check_received(self) -> None:
         """Raise an error if a message was queued but its receiver never received it; name the first such message."""
         messages = self.state["messages"]  # ``sent`` until they are received; ``turn`` counts the sends
-        first_turn, first_address = math.inf, None
-        for address, message in self.assembly.messages.by_address().items():
-            if messages[message]["sent"] and messages[message]["turn"] < first_turn:
-                first_turn, first_address = messages[message]["turn"], address
-        if first_address is not None:
-            sender, receiver, tag = first_address
+        numbers = self.assembly.messages.by_address()
+        unread = [address for address, message in numbers.items() if messages[message]["sent"]]
+        if unread:
+            sender, receiver, tag = min(unread, key=lambda address: int(messages[numbers[address]]["turn"]))
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
     def timeline(self) -> Timeline:
