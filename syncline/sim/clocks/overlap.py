@@ -289,7 +289,7 @@ class Streams:
         self._no_bytes = np.zeros(len(starts_s))
 
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
-        """Yield the spans of all workers in the step of this number, which has these calls."""
+        """Yield the spans of all workers in step ``number``; ``calls`` are those of the step."""
         compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
         end_s: dict[int, Floats] = {}  # end of each started call, by index
         for action in step_actions(calls, len(self.now_s)):

@@ -180,7 +180,7 @@ def _with_algorithms(
 def _group_algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, ranks: Sequence[int], workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of the workers ``ranks``, whose links may differ; None: the default."""
+    """Return the algorithm of a collective among the workers ``ranks`` with different links; None: the default."""
     policy = algorithm_of(algorithms, kind)
     if policy not in ("auto", "nccl"):
         return _algorithm(algorithms, kind, nbytes, len(ranks), network)

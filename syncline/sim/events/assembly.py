@@ -250,7 +250,7 @@ class Assembly:
         return Operation(codes.COMPUTE, effect=compute.effect is not None, amount=compute.seconds), span_names
 
     def _mark(self, _worker: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
-        """Return the operation of a `StreamMark`, which has no span."""
+        """Return the operation of a `StreamMark`, and no span names: the timeline does not show marks."""
         return Operation(codes.MARK, number=self._mark_number(worker_names, mark.key)), NO_SPAN
 
     def _wait_for_mark(self, _worker: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
@@ -316,7 +316,7 @@ class Assembly:
         return operation, self._span("compute", "wait", collective.label, step)
 
     def _first(self, worker: int, _: WorkerNames, first: First) -> tuple[Operation, SpanNames]:
-        """Return the operation of a `First`, which has no span, and note its choice."""
+        """Return the operation of a `First`, and no span names; note its options as a `Choice`."""
         messages = []
         for recv in first.options:
             messages.append(-1 if recv is None else self._message_number(recv.source, worker, recv.tag))

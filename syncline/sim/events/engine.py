@@ -38,7 +38,7 @@ def address(array: NDArray[Any]) -> int:
 
 
 def aligned(values: Any, kind: type) -> NDArray[Any]:
-    """Return numbers as a contiguous array of a type, whose address compiled code can take."""
+    """Return numbers as a contiguous array of a type, as compiled code needs them."""
     return np.ascontiguousarray(values, dtype=kind)
 
 

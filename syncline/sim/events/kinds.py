@@ -223,7 +223,7 @@ class CollectiveKinds:
     def _write_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
     ) -> None:
-        """Write the plan of a collective of gloo or a direct exchange: each pair of ranks has a connection both ways.
+        """Write the plan of a collective of gloo or a direct exchange: two ranks have one connection in each direction.
 
         Args:
             kind: number of the kind.

@@ -71,7 +71,7 @@ def _simulation(
     rule: Rule,
     delay: Delay | None = None,
 ) -> Any:
-    """Return the `Simulation` of programs; its import loads the compiled core, which takes 0.15 s at the first call."""
+    """Return the `Simulation` of programs; the first call loads the compiled core in 0.15 s."""
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
     from syncline.sim.events.simulation import Simulation

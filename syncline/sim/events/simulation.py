@@ -34,7 +34,7 @@ from syncline.sim.program.timeline import Timeline
 
 
 class SharedClock(simpy.Environment):
-    """SimPy's clock and queue, whose events share one count of numbers with the compiled core's."""
+    """SimPy's clock and queue; its events and those of the compiled core are numbered by one count."""
 
     def __init__(self, core: Any) -> None:
         super().__init__()
@@ -43,13 +43,13 @@ class SharedClock(simpy.Environment):
         self._eid = self._event_numbers()  # type: ignore[assignment]
 
     def _event_numbers(self) -> Iterator[int]:
-        """Yield the numbers of events, which the core and SimPy draw from one count."""
+        """Yield the numbers of SimPy's events, from the count that numbers the core's events, too."""
         while True:
             self._core["number"] += 1
             yield int(self._core["number"])
 
     def next_event(self) -> tuple[float, int]:
-        """Return the time of SimPy's next event in seconds, and the event's key, which orders events of equal time.
+        """Return the time of SimPy's next event in seconds, and its key, by which events of one time are ordered.
 
         The time is infinite if no event is queued.
         """
@@ -239,7 +239,7 @@ class Simulation:
         self.core["now"], self.core["resume"], self.core["compute_is_done"] = self.env.now, worker, 1
 
     def _compute_lateness(self) -> None:
-        """Write the lateness of the messages that start now, which the core lists in the table ``late``."""
+        """Write the lateness of the messages in the table ``late``, all of which start now."""
         state, delay = self.state, self.delay
         assert delay is not None
         for i, message_number in enumerate(state["late"][: int(self.core["num_late"])].tolist()):

@@ -39,7 +39,7 @@ from syncline.sim.program.rounds import software_s
 
 
 class _LastMessages(NamedTuple):
-    """The start and the end of one message of each worker, both ``(P,)`` seconds."""
+    """The start and the end of a message of each worker, ``(P,)`` seconds each."""
 
     start_s: Floats
     end_s: Floats
@@ -195,7 +195,7 @@ def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
 
 
 def _limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
-    """Return whether each channel can limit messages if both halves are under way at once, ``(C + 1,)``.
+    """Return whether each channel can limit messages if the two halves are under way at once, ``(C + 1,)``.
 
     A message is no faster than the narrowest of its other channels. A channel that can carry all its messages at these
     rates limits none of them.

@@ -123,7 +123,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 
 
 def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
-    """Run rounds of one message each, with Python's floats, which are faster than arrays of one number."""
+    """Run rounds of one message each, with Python's floats: they are faster than arrays of one number."""
     senders, receivers, _ = sequence.messages
     columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
     messages = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -155,7 +155,7 @@ def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow 
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None, begin_s: Floats) -> Floats:
-    """Return the end of the flow of each message, which begins at ``begin_s``; both ``(..., M)`` seconds."""
+    """Return the end of each message's flow, ``(..., M)`` seconds, from its begin, ``begin_s``."""
     if shared_flow is None:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:  # the rows of a max-plus matrix

@@ -88,7 +88,7 @@ class RoutedRounds:
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Return the bytes per second of each channel, and of channel -1, which is infinite, ``(C + 1,)``."""
+        """Return `channel_bandwidths` of the topology, ``(C + 1,)`` bytes per second."""
         return channel_bandwidths(self.topology)
 
     @cached_property
@@ -156,7 +156,7 @@ class RoutedRounds:
 
 
 class CollectiveKey(NamedTuple):
-    """The kind, bytes and algorithm of a collective, which determine its rounds."""
+    """The kind, bytes and algorithm of a collective: on a topology they determine its rounds."""
 
     kind: str
     nbytes: float
@@ -260,7 +260,7 @@ def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
 
 
 def channel_bandwidths(topology: Topology) -> Floats:
-    """Return the bytes per second of each channel, ``(C + 1,)``; the last is infinite, because index -1 means none."""
+    """Return the bytes per second of C channels, and infinity for the index -1, which means none, ``(C + 1,)``."""
     return np.append(topology.bandwidth_bytes_per_s, np.inf)
 
 

@@ -15,7 +15,7 @@ TOLERANCE = 1e-12
 
 
 class SharedFlow:
-    """The flow of the M messages of a round, which begin together on every channel that they share.
+    """The flow of M messages that begin together on each channel that they share.
 
     Each message gets the smallest of its channels' equal parts, ``R = min_c B_c / m_c``, with B_c the bandwidth of
     channel c and m_c messages on this channel. This is the max-min fair rate if all messages on the channel of the

@@ -234,7 +234,7 @@ class _AsyncSimulation:
         self.simulation.env.call_later(seconds, take_and_call, ARRIVALS)
 
     def release_model(self, worker: int) -> None:
-        """Open the gate of the server's handler for a worker, which then sends the worker a model."""
+        """Open the gate of a worker's handler, so that the handler sends the worker a model."""
         self.simulation.open_gate(self._handler_number(worker))
 
     def updates_taken(self, server: ServerState) -> None:

@@ -108,7 +108,7 @@ class UpperServerPrograms:
             self._send_if_due(checked_server)
 
     def _send_if_due(self, server: ServerState) -> None:
-        """Open the gates of a local server's sender and handler, to send a due update or to end both programs."""
+        """Open the gates of a local server's sender and handler: for a due update, or to end these two programs."""
         server_number = server.number
         if server.is_merging or self._has_ended[server_number]:
             return
@@ -161,7 +161,7 @@ class UpperServerPrograms:
             self.observer.send_up(server_number)
 
     def _merge(self, server_number: int) -> None:
-        """Merge the upper server's model, which has arrived, into the model of a local server."""
+        """Merge the upper server's model into the model of a local server when it arrives there."""
         server, merge_index = self.policy.servers[server_number], self._merge_index[server_number]
         self.observer.merge(server_number)
         self.merges[merge_index] = self.merges[merge_index]._replace(merged_s=self.simulation.now_s)

@@ -121,7 +121,7 @@ class EndSimulation(Exception):
 
 
 class EventObserver:
-    """The base class of observers, which compute gradients and models when events happen, in the events' order.
+    """The base class of observers of a simulation: their methods compute gradients and models when events happen.
 
     This class ignores all events. A subclass overrides some methods, which may raise `EndSimulation`.
     """
@@ -148,7 +148,7 @@ class EventObserver:
         """Send a local server the current model of the upper server."""
 
     def merge(self, server: int) -> None:
-        """Merge the upper server's model, which has arrived, into the local server's model."""
+        """Merge the upper server's model into a local server's model when it arrives there."""
 
     def fail(self, worker: int) -> None:
         """Process a failure: the worker loses its unsent steps, and begins again with a new model."""

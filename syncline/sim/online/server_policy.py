@@ -110,7 +110,7 @@ class ServerPolicy:
         return first_workers
 
     def take_updates(self, arrived: Sequence[int]) -> None:
-        """Take the updates or failure notices of workers, which have arrived at one instant."""
+        """Take the updates or failure notices of workers that have arrived at one instant."""
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:

@@ -178,7 +178,7 @@ class Orders(Sequence[Order]):
 
     @classmethod
     def from_lists(cls, orders: Sequence[Order], numbering: TaskNumbering) -> Orders:
-        """Return `Orders` from the tasks of each stage, which are lists of equal lengths."""
+        """Return `Orders` from lists of each stage's tasks, all of the same length."""
         if isinstance(orders, Orders):
             return orders
         numbers = [[numbering.number(task) for task in order] for order in orders]
@@ -231,7 +231,7 @@ class Orders(Sequence[Order]):
 
 
 def repeated(schedule: Schedule, flushes: int) -> Schedule:
-    """Return a schedule that runs ``flushes`` times before the update, which accumulates the gradients of all runs.
+    """Return a schedule that runs ``flushes`` times and then makes one update, by the gradients of all runs.
 
     Raises:
         SpecError: a schedule without flushes.

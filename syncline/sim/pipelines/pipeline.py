@@ -28,7 +28,7 @@ Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """The durations of tasks in seconds, which broadcast to ``(K, M)`` for K stages and M micro-batches.
+    """The durations of tasks in seconds: numbers, or arrays that broadcast to ``(K, M)`` for K stages, M micro-batches.
 
     With several chunks per stage these are the durations of one chunk. Schedules that split the backward use
     ``weight_s`` for the weights' gradient, and ``backward_s`` for the input's gradient alone.

@@ -195,7 +195,7 @@ class _Stage:
         self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
     def program(self, order: Order) -> list[Instruction]:
-        """Return the stage's program, which runs the tasks in this order."""
+        """Return the program that runs the stage's tasks in this order."""
         program: list[Instruction] = []
         updates_always = self.pipeline.schedule.updates == "every"
         released_by = self.pipeline.schedule.released_by

@@ -305,7 +305,7 @@ class _SlowTopology(DerivedTopology):
 
     @property
     def network(self) -> Any:
-        """Return the original network, whose nodes hierarchical collectives use, or the original topology."""
+        """Return the original network, of which hierarchical collectives use the nodes, or the original topology."""
         return getattr(self.whole, "network", self.whole)
 
     @cached_property

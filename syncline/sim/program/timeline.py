@@ -293,7 +293,7 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
 
 
 def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
-    """Return a metadata event (phase M), which names or orders a process or a thread."""
+    """Return a metadata event (phase M) that names or orders a process or a thread."""
     return {"ph": "M", "name": name, "cat": "__metadata", "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 

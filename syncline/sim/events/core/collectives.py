@@ -28,7 +28,7 @@ def record_span(addresses, worker, operation, start, nbytes):
 
 @core_function("void", "int64, float64")
 def complete_instruction(addresses, stream_id, nbytes):
-    """Complete a stream's current instruction: record its span, which ends now, and note its effect for Python."""
+    """Complete a stream's current instruction: record its span up to now, and note its effect for Python."""
     stream = views.streams(addresses)[stream_id]
     operation = views.operations(addresses)[stream.operation]
     if not operation.hidden:
@@ -40,7 +40,7 @@ def complete_instruction(addresses, stream_id, nbytes):
 
 @core_function("int64", "int64")
 def release_streams(addresses, first_waiting):
-    """Let all streams go on that wait for the same collective or mark, which is done now.
+    """Let all streams go on that wait for a collective or mark that is done now.
 
     They are a list, in which stream i is i + 1 and 0 ends the list; ``first_waiting`` is the first. Return this stream,
     which goes on at once; the others go on by events of this instant.
@@ -58,7 +58,7 @@ def release_streams(addresses, first_waiting):
 
 @core_function("void", "int64, int64")
 def link_part_to_instance(addresses, part_id, instance_id):
-    """Give a part its rank in the instance of its collective, which some worker has joined."""
+    """Give a part its rank in a new or present instance of its collective."""
     part, instance = views.parts(addresses)[part_id], views.instances(addresses)[instance_id]
     if part.place < 0:  # the worker is not in the collective's group
         return

@@ -32,7 +32,7 @@ CACHE_LINE = 64
 """Bytes that the processor fetches from memory together."""
 
 ENDLESS = 1 << 40
-"""Length of every table as compiled code sees it."""
+"""Length of every table as compiled code sees it: tables grow, and compiled code never asks for the length."""
 
 
 class CoreFunction(NamedTuple):
@@ -52,7 +52,7 @@ _declared: list[CoreFunction] = []
 
 
 def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Let compiled code call a function by its symbol, and list it for `compile_core`, which adds the body."""
+    """Let compiled code call a function by its symbol, and list the function for `compile_core`."""
     arguments, result = sigutils.normalize_signature(signature)
     declared = CoreFunction(function, result, arguments)
     _declared.append(declared)
@@ -103,7 +103,7 @@ def _load_address(builder: Any, addresses: Any, index: int) -> Any:
 
 
 def _array(context: Any, builder: Any, array_type: Any, address: Any) -> Any:
-    """Generate the code for an array of this Numba type at an address; its length is `ENDLESS`, because tables grow."""
+    """Generate the code for an array of this Numba type and of the length `ENDLESS` at an address."""
     array = make_array(array_type)(context, builder)
     data = builder.inttoptr(address, array.data.type)
     size = cgutils.intp_t(as_dtype(array_type.dtype).itemsize)
@@ -131,7 +131,7 @@ def _view(result_type: Any, generate_value: Callable[[Any, Any, Any], Any]) -> A
 
 
 def table_at(index: int, kind: Any) -> Any:
-    """Return a function that gives compiled code the table with this index, whose records are of the type ``kind``."""
+    """Return a function that gives compiled code the table with this index; ``kind`` is the type of its records."""
     array_type = types.Array(from_dtype(kind), 1, "C")
 
     def table(context: Any, builder: Any, addresses: Any) -> Any:

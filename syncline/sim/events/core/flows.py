@@ -112,7 +112,7 @@ def begin_flow(addresses, message_id, number):
 
 @core_function("void", "int64")
 def end_flow(addresses, message_id):
-    """Remove the flow of a message, whose last byte has left, from its channels."""
+    """Remove a message's flow from its channels, once its last byte has left."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.is_scheduled = 0
     channels, links = views.channels(addresses), views.links(addresses)

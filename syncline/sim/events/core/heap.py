@@ -82,7 +82,7 @@ def double_leaves(addresses):
 
 @core_function("int64", "float64, int64, int64, int64, int64, int64")
 def push_event(addresses, time, priority, number, kind, subject, turn):
-    """Schedule an event at ``time`` seconds and return its key, which orders the events of one instant.
+    """Schedule an event at ``time`` seconds and return its key, by which events of one instant are ordered.
 
     Args:
         addresses: addresses of the tables.
@@ -140,7 +140,7 @@ def schedule(addresses, delay_s, kind, subject):
 
 @core_function("void")
 def remove_first(addresses):
-    """Empty the place of the event that was processed last, because no new event took this place."""
+    """Empty the place of the event that was processed last, if no new event has taken it."""
     core = views.core(addresses)
     place, next_free = core.reusable_place, core.free_place
     core.reusable_place, core.free_place = -1, place

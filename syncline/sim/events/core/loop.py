@@ -134,7 +134,7 @@ def wait_for_mark(addresses, stream_id, mark_id):
 
 @core_function("int64", "int64")
 def reason_to_stop(addresses, code):
-    """Return the reason why a stream stops at an instruction with this code, which compiled code cannot run."""
+    """Return the reason why a stream stops at an instruction with a code that compiled code does not run."""
     if code == codes.END:  # events of other streams go on
         return codes.IDLE
     if code == codes.FIRST:
@@ -236,7 +236,7 @@ def drain_message(addresses, message_id):
 
 @core_function("int64", "int64")
 def deliver_message(addresses, message_id):
-    """Hand a message of a program, which has arrived, to its receiver; return the reason if Python must act."""
+    """Hand a program's message to its receiver when it arrives; return the reason if Python must act."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.arrived = 1
     if message.awaited_by == BY_RECV:

@@ -62,7 +62,7 @@ def begin_flow_after(addresses, message_id, number, delay_s):
 
 @core_function("void", "int64, int64")
 def take_route(addresses, message_id, route_id):
-    """Let a message take a route: copy the route's times, rate and channels, which it needs when it starts."""
+    """Let a message take a route: copy the times, rate and channels of the route into the message's records."""
     message, route = views.messages(addresses)[message_id], views.routes(addresses)[route_id]
     hops, links, shift = views.hops(addresses), views.links(addresses), views.core(addresses).shift
     message.route, message.hops = route_id, route.hops
@@ -228,7 +228,7 @@ def send_next(addresses, rank_id):
 
 @core_function("void", "int64")
 def admit_message(addresses, rank_id):
-    """Let one more message to a rank start, because the worker's incoming port is free."""
+    """Let one more message to a rank start, on the worker's free incoming port."""
     rank, slots = views.ranks(addresses)[rank_id], views.slots(addresses)
     place = rank.slot0 + rank.admitted
     rank.admitted += 1
@@ -281,7 +281,7 @@ def serve_next_part(addresses, port_id):
 
 @core_function("void", "int64")
 def free_incoming_port(addresses, rank_id):
-    """Free a worker's incoming port, because a message has drained, so that the next message may start.
+    """Free a worker's incoming port after a message has drained, so that the next message may start.
 
     By the rendezvous rule and in gloo, incoming ports do not admit messages.
     """
