@@ -56,7 +56,7 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """The seconds of a training's steps besides communication, and the speed of encoding.
+    """The seconds of a training's T steps besides communication, and the speed of encoding.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
@@ -138,7 +138,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     """Return the programs of data-parallel training, one per worker.
 
     Args:
-        compute_s: seconds that each worker computes in each step, ``(T, P)``; or the times of all parts of the steps.
+        compute_s: seconds that P workers compute in T steps, ``(T, P)``; or the times of all parts of the steps.
         calls: the collectives of the training.
     """
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
@@ -219,7 +219,7 @@ def run_lockstep(
     """Return the timeline of data-parallel training, the same as `run_events` of `data_parallel`, but faster.
 
     Args:
-        compute_s: seconds that each worker computes in each step, ``(T, P)``.
+        compute_s: seconds that P workers compute in T steps, ``(T, P)``.
         calls: the collectives of the training.
         network: the link that every worker has, one link per worker, or a larger network.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.

@@ -51,7 +51,7 @@ def phased_clock(
     phase before has ended its last step. Transfers to a joining worker are not counted.
 
     Args:
-        present: whether each worker takes part in each step, ``(T, P)``; at least one worker does.
+        present: whether each of P workers takes part in each of T steps, ``(T, P)``; at least one worker does.
         calls: the collectives of the training.
         compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
         network: the network of the P workers.
@@ -208,7 +208,7 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
 
     Args:
         clock: clock without failures.
-        step_end_s: end of each step's final execution, ``(T,)`` seconds.
+        step_end_s: end of the final execution of each of T steps, ``(T,)`` seconds.
         costs: costs of failures, with the stretches that they add between steps.
         keep_steps: number of steps to keep in the timeline.
     """
@@ -221,7 +221,7 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
-    """Return the end of the final execution of each step, ``(T,)`` seconds; failures make a training repeat steps."""
+    """Return the end of the final execution of each of T steps, ``(T,)`` seconds; failures make steps be repeated."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":

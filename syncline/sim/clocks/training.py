@@ -225,7 +225,7 @@ class _Tally(NamedTuple):
     """Sums over steps and workers, from which a `Clock` is made.
 
     Attributes:
-        step_end_s: end of each step, ``(T,)`` seconds.
+        step_end_s: end of each of T steps, ``(T,)`` seconds.
         end_s: end of each worker's last step, ``(P,)`` seconds.
         seconds: seconds of all workers in all steps by the kind of work: ``compute``, ``communication``, and so on.
         timeline: the spans of the first steps.

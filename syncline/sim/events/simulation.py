@@ -346,7 +346,7 @@ class Simulation:
         """Give each message ``width`` links instead of ``old_width``, for routes with more channels."""
         state, used = self.state, int(self.core["messages"])
         self.core["width"], self.core["shift"] = width, width.bit_length() - 1  # width = 2^shift
-        if not used:
+        if not used:  # no message has links yet
             return
         old_links = state["links"][: used * old_width].copy()
         for name in ("previous", "next"):

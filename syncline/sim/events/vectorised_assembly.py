@@ -56,7 +56,7 @@ class PlainInstructions:
         return map(attrgetter(name), self._instructions_of[code])
 
     def numbers(self, code: int, name: str, kind: type = np.int64) -> NDArray[Any]:
-        """Return a numeric attribute of all instructions of a kind, ``(N,)``."""
+        """Return a numeric attribute of all N instructions of a kind, ``(N,)``."""
         return np.array(list(self.column(code, name)), dtype=kind)
 
     def effects(self, code: int) -> NDArray[np.bool_]:
@@ -153,7 +153,7 @@ def _add_routes(assembly: Assembly, sent: MessageEnds) -> Ints:
 
 
 def _span_names(names: Numbers, plain: PlainInstructions, sent: MessageEnds, received: MessageEnds) -> Ints:
-    """Return the names of the spans as numbers ``(N, 4)``: stream, what, label and step."""
+    """Return the names of N spans as numbers ``(N, 4)``: stream, what, label and step."""
     span_names, rows = np.zeros((len(plain.codes), 4), dtype=np.int64), plain.rows
     stream, kind, label, step = span_names.T  # views of the columns
     stream[:] = names["compute"]

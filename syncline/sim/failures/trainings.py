@@ -133,7 +133,7 @@ class RestartedTraining:
         outage, self._next_outage = self._next_outage, next(self._outages, NEVER)
         self._places.repair(outage.at_s)
         failed_places = self._places.fail(outage)
-        if not failed_places:
+        if not failed_places:  # no place of the outage has a machine
             return
         costs, workers = self._costs, self.group.workers
         self._failed_places.update(failed_places)
@@ -157,7 +157,7 @@ class RestartedTraining:
         The time after the end of the simulation, at ``until_s``, does not count.
         """
         end_s = min(end_s, self.until_s)
-        if end_s <= start_s:
+        if end_s <= start_s:  # the period takes no time
             return
         worker_seconds = self.group.workers * (end_s - start_s)
         if kind == "down":

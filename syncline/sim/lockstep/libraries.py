@@ -101,7 +101,7 @@ def run_gloo(kind: str, nbytes: float, rounds: Sequence[Round], topology: Topolo
 
 
 def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Floats, Floats, Floats]:
-    """Return the seconds of each message's flow, of its latency, and of its clear-to-send's latency, each ``(M,)``."""
+    """Return the seconds of M messages' flows, of their latencies, and of their clears-to-send's, ``(M,)`` each."""
     senders, receivers, nbytes = round_
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
@@ -127,7 +127,7 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     """
     if rounds.shares_channels:
         raise Contention("workers share a channel, which only the events can follow")
-    if not rounds.runs:
+    if not rounds.runs:  # without messages, NCCL takes no time
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
@@ -187,7 +187,7 @@ def run_direct(nbytes: float, rounds: Sequence[Round], topology: Topology, ports
 
 
 def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
-    """Return the senders, the receivers and the bytes of all messages of these rounds, each ``(M,)``."""
+    """Return the senders, the receivers and the bytes of all M messages of these rounds, ``(M,)`` each."""
     senders = np.concatenate([round_.senders for round_ in rounds])
     receivers = np.concatenate([round_.receivers for round_ in rounds])
     sizes = [np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in rounds]
@@ -201,7 +201,7 @@ def _limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) ->
     rates limits none of them.
 
     Args:
-        channels_of_halves: for each half, the channels of M messages, ``(M, H)``, padded with -1.
+        channels_of_halves: for each half, the at most H channels of M messages, ``(M, H)``, padded with -1.
         bandwidth: bytes per second of C channels and of channel -1, which is infinite, ``(C + 1,)``.
     """
     demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))  # of each channel: rates, and messages

@@ -34,7 +34,7 @@ class Ports:
         received_s: time at which all messages so far have arrived at a worker.
         out_s: time at which the worker's outgoing port is free.
         in_s: time at which the worker's incoming port is free.
-        busy_s: time until which each channel carries bytes, ``(C + 1,)``; valid for shared channels only.
+        busy_s: time until which each of C channels carries bytes, ``(C + 1,)``; valid for shared channels only.
     """
 
     received_s: Floats
@@ -155,7 +155,7 @@ def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow 
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None, begin_s: Floats) -> Floats:
-    """Return the end of each message's flow, ``(..., M)`` seconds, from its begin, ``begin_s``."""
+    """Return the end of each flow of M messages from its begin, ``(..., M)`` seconds each."""
     if shared_flow is None:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:  # the rows of a max-plus matrix
@@ -225,7 +225,7 @@ def _to_rings(times_s: Floats, order: Ints) -> Floats:
 
 
 def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
-    """Return times along rings, ``(G, M, N)``, as the workers' times, ``(..., P)``: the inverse of `_to_rings`."""
+    """Return times along rings, ``(G, M, N)``, as times of workers, ``(..., P)``; this is the inverse of `_to_rings`."""
     times_s = np.empty(shape)
     times_s.reshape(-1, shape[-1])[:, order] = np.moveaxis(ring_times_s, -1, 0)
     return times_s

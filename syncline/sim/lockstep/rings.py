@@ -24,7 +24,7 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
 
     Return None unless each worker is on a ring, and all rings are of equal length.
     """
-    if len(senders) != workers or workers < 2:
+    if len(senders) != workers or workers < 2:  # some worker sends nothing, or has nobody to send to
         return None
     all_workers = np.arange(workers)
     if np.array_equal(senders, all_workers) and np.array_equal(receivers, np.roll(all_workers, -1)):
@@ -32,7 +32,7 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
     receiver_of: list[int] = [-1] * workers
     for sender, receiver in zip(senders.tolist(), receivers.tolist(), strict=True):
         receiver_of[sender] = receiver
-    if sorted(receiver_of) != list(range(workers)):
+    if sorted(receiver_of) != list(range(workers)):  # not every worker receives a message
         return None
     # Follow the messages from each worker until they come back to it.
     order: list[int] = []  # the workers of one ring after another
@@ -47,7 +47,7 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
             order.append(worker)
             worker = receiver_of[worker]
         ring_lengths.add(len(order) - ring_start)
-    if len(ring_lengths) > 1:
+    if len(ring_lengths) > 1:  # the rings do not fit into one array
         return None
     return np.ascontiguousarray(np.reshape(order, (-1, ring_lengths.pop())).T)
 
@@ -86,8 +86,8 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
 def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Floats:
     """Return the times after K equal rounds by the rendezvous rule, at which each worker can begin its next round.
 
-    ``cost_s`` has the seconds of each message, c + alpha in the module's formula: one number for all or ``(G, M, 1)``.
-    The other arguments are as in `eager_rounds`.
+    ``cost_s`` has the seconds of each message, c + alpha in the module's formula: one number for all, or ``(G, M, 1)``
+    for G workers along each of M rings. The other arguments are as in `eager_rounds`.
     """
     if isinstance(cost_s, float):  # all messages cost the same, see the module
         window = 0  # number of rounds done; x_i is the maximum over as many workers on each side of worker i

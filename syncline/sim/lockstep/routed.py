@@ -39,7 +39,7 @@ class RoutedRound(NamedTuple):
             is repeated too few times for a search.
         sender_to: the sender to each worker, ``(P,)``, if every worker sends a message and receives one, and the
             senders are in ascending order; otherwise None.
-        channels: channels of each message, ``(M, H)``, padded with -1; None if no channel is shared.
+        channels: the at most H channels of each message, ``(M, H)``, padded with -1; None if no channel is shared.
     """
 
     messages: Round
@@ -88,12 +88,12 @@ class RoutedRounds:
 
     @cached_property
     def bandwidth(self) -> Floats:
-        """Return `channel_bandwidths` of the topology, ``(C + 1,)`` bytes per second."""
+        """Return `channel_bandwidths` of the topology."""
         return channel_bandwidths(self.topology)
 
     @cached_property
     def is_shared(self) -> NDArray[np.bool_]:
-        """Return whether each channel is shared, and False for channel -1, ``(C + 1,)``."""
+        """Return whether each of C channels is shared, and False for channel -1, ``(C + 1,)``."""
         return np.append(self.shared, False)
 
     @classmethod
@@ -109,8 +109,8 @@ class RoutedRounds:
         Args:
             rounds: the rounds; the routes of a repeated round are looked up once.
             topology: the network.
-            shared: whether each channel is shared, ``(C,)``, by these rounds and others of the same training; by
-                default by these rounds alone.
+            shared: whether each of C channels is shared, ``(C,)``, in these rounds and others of the same training; by
+                default in these rounds alone.
             copies: as in the class.
 
         Raises:
@@ -191,7 +191,7 @@ _cached_rounds = bounded_cache(128e6, lambda rounds: rounds.memory_bytes)(_build
 
 
 def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
-    """Return for each channel whether several workers send over it and several receive over it, ``(C,)``.
+    """Return for each of C channels whether several workers send over it and several receive over it, ``(C,)``.
 
     If all messages on a channel have one sender, or one receiver, the port of that worker serves these messages one
     after another; this is so on every channel of a star with full-duplex links.
@@ -208,7 +208,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
     has_several = np.zeros((2, num_channels), dtype=np.bool_)
     visited: set[tuple[int, int]] = set()  # ids of the arrays of equal rounds
     for senders, receivers, _ in chain.from_iterable(collectives):
-        if (id(senders), id(receivers)) in visited or not len(senders):
+        if (id(senders), id(receivers)) in visited or not len(senders):  # an equal round, or an empty one
             continue
         visited.add((id(senders), id(receivers)))
         channels_by_hop = topology.paths(senders, receivers).channels.T  # the first of each route, the second, ...
@@ -231,8 +231,8 @@ def _routed_round(
     Args:
         round_: senders, receivers and bytes of the messages.
         topology: the network.
-        bandwidth: bytes per second of each channel, and of channel -1, which is infinite, ``(C + 1,)``.
-        is_shared: whether each channel is shared, and False for channel -1, ``(C + 1,)``; None if none is.
+        bandwidth: see `channel_bandwidths`, ``(C + 1,)``.
+        is_shared: whether each of C channels is shared, and False for channel -1, ``(C + 1,)``; None if none is.
         seeks_rings: whether to find the rings that the messages form.
     """
     senders, receivers, nbytes = round_

@@ -23,8 +23,8 @@ class SharedFlow:
 
     Args:
         nbytes: bytes of each message, ``(M,)``.
-        channels: channels of each message, ``(M, H)``, padded with -1.
-        bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
+        channels: the at most H channels of each message, ``(M, H)``, padded with -1.
+        bandwidth: bytes per second of C channels, and infinity for channel -1, ``(C + 1,)``.
         shared: whether several messages can limit each other on a channel, ``(C + 1,)``; False for the last.
         copies: number of equal messages that each message stands for, ``(M,)``; one by default.
 
@@ -53,7 +53,7 @@ class SharedFlow:
         equal_part = bandwidth / np.maximum(counts, 1)
         rate = equal_part[channels].min(axis=1)
         self._flow_s = nbytes / rate
-        if not len(self._messages):
+        if not len(self._messages):  # no message has bytes on a shared channel
             return
         # All messages of a channel that limits one of them must have the same rate and bytes.
         use_rate, use_bytes = rate[self._messages], nbytes[self._messages]

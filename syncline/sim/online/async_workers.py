@@ -248,7 +248,7 @@ class _AsyncSimulation:
         """Return the instructions of a worker that has a model: make steps, send an update, await the next model."""
         policy = self.policy
         steps, first_step, update = policy.assigned[worker], self.num_steps[worker], self.num_updates[worker]
-        if not steps:
+        if not steps:  # none are left to assign
             return []
         absence = self.failures.take_next_absence(worker, policy.begun_s[worker], range(first_step, first_step + steps))
         if absence is not None:
@@ -320,7 +320,7 @@ class _AsyncSimulation:
 
     def _send_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a handler that send a model and take the next update, if the worker has steps."""
-        if worker in self.policy.departed:
+        if worker in self.policy.departed:  # its handler ends
             return []
         steps = self.policy.assigned[worker]
         if not steps and self.failures.absences is not None:  # steps of a failed worker may come later

@@ -110,7 +110,7 @@ class UpperServerPrograms:
     def _send_if_due(self, server: ServerState) -> None:
         """Open the gates of a local server's sender and handler: for a due update, or to end these two programs."""
         server_number = server.number
-        if server.is_merging or self._has_ended[server_number]:
+        if server.is_merging or self._has_ended[server_number]:  # an update is under way, or none can follow
             return
         new_versions = server.versions - server.merged_versions
         is_at_end = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come

@@ -158,7 +158,7 @@ class ServerPolicy:
 
     def reply(self, worker: int) -> None:
         """Send a worker the current model, and assign its next steps."""
-        if worker in self.departed:
+        if worker in self.departed:  # it gets no model any more
             return
         self.observer.reply(worker)
         server = self.server_of[worker]

@@ -115,7 +115,7 @@ def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
 @compiled
 def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
     """Begin the stage's next task if its input has arrived; else note that the stage waits for this input."""
-    if stages[stage].num_done == tasks.shape[1]:
+    if stages[stage].num_done == tasks.shape[1]:  # the stage has done all its tasks
         return
     if pipeline.greedy:
         _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
@@ -243,7 +243,7 @@ def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float
     if not pipeline.num_changed:  # the first change of this instant; the event needs no stage
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
     for i in range(pipeline.num_changed):
-        if _changed_link(stages, i) == link:
+        if _changed_link(stages, i) == link:  # it is on the list already
             return
     stages[pipeline.num_changed // 2].changed_links[pipeline.num_changed % 2] = link
     pipeline.num_changed += 1
@@ -318,7 +318,7 @@ def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
     _release_arrivals(pipeline, stages, tasks, heap, stage, now_s)
     tasks[stage, position].send_end_s = now_s
     state.sending_task = -1
-    for following in range(position + 1, state.num_done):
+    for following in range(position + 1, state.num_done):  # the first of these tasks that has an output for a stage
         if _send_output(pipeline, stages, tasks, heap, stage, following, now_s):
             return
 
@@ -377,9 +377,9 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
     The number is 0 unless the stages deadlock.
 
     Args:
-        pipeline_table: ``(1,)`` of ``PIPELINE``.
-        stages: ``(K,)`` of ``STAGE``.
-        tasks: ``(K, N)`` of ``TASK``.
+        pipeline_table: one record ``PIPELINE``, ``(1,)``.
+        stages: a record ``STAGE`` for each of K stages, ``(K,)``.
+        tasks: records ``TASK`` for the N tasks of each stage, ``(K, N)``.
     """
     pipeline = pipeline_table[0]
     # As `_add_event` would write them; Numba takes the type of the heap from this list.

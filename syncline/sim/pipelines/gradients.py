@@ -147,7 +147,7 @@ class PipelineMath:
         variables = [forward.x] if has_input_gradient else []
         if has_weight_gradients:
             variables += forward.weights.values()
-        if not variables:
+        if not variables:  # the first part, whose weight gradients are a later task
             return
         # A later task computes the weights' gradients from the same graph.
         gradients = list(self._differentiate(stage, part, microbatch, variables, retain_graph=not has_weight_gradients))

@@ -149,7 +149,7 @@ class TaskNumbering(NamedTuple):
     chunks: int = 1
 
     def of_kind(self, kind: Kind, chunk: int = 0) -> Ints:
-        """Return the task numbers of a kind and chunk, by micro-batch, ``(M,)``."""
+        """Return the numbers of a kind of task in a chunk for all M micro-batches, ``(M,)``."""
         block = TASK_KINDS.index(kind) * self.chunks + chunk
         return np.arange(block * self.microbatches, (block + 1) * self.microbatches, dtype=np.int32)
 
@@ -220,7 +220,7 @@ class Orders(Sequence[Order]):
         A forward comes before its backward, and this before its weight gradient.
         """
         count = num_kinds * self.numbering.microbatches * self.numbering.chunks
-        if self.numbers.shape[1] != count:
+        if self.numbers.shape[1] != count:  # a task is missing, or comes twice
             return False
         position = np.full(self.numbers.shape, -1, dtype=np.int32)  # by task; -1: missing
         numbers = np.asarray(self.numbers, dtype=np.intp)

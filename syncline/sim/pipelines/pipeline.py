@@ -82,7 +82,7 @@ class Pipeline:
     effects: Effects | None = None
 
     def updates_s(self) -> list[float]:
-        """Return the seconds of each stage's update, ``(K,)``."""
+        """Return the seconds of an update of each of the K stages."""
         return broadcast_seconds("update_s", self.update_s, count=self.stages, noun="stages").tolist()
 
 
@@ -148,7 +148,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
             problem = f"{stage_name} never runs {name_of(missing[0])}, which is not in its order{waits}"
             raise SynclineError(f"{problem}; expected it once")
         for task, index in position.items():
-            if task.kind == "forward":
+            if task.kind not in PREREQUISITES:
                 continue
             prerequisite = task._replace(kind=PREREQUISITES[task.kind])
             if position[prerequisite] > index:
@@ -187,7 +187,7 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
     worker = min(awaited, default=-1)  # -1, no worker, ends the search at once
     visited: set[int] = set()
     while worker not in visited:
-        if worker not in awaited:
+        if worker not in awaited:  # a worker that waits for no message, so there is no circle
             return None
         visited.add(worker)
         worker = awaited[worker].source

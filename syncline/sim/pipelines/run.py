@@ -63,7 +63,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     seconds = pipeline.durations.seconds_by_kind(stages, schedule.microbatches)
     stage_topology = topology(network, stages)
     if not isinstance(stage_topology, Star) or stage_topology.half_duplex.any():
-        return None
+        return None  # flows may share channels in ways that `compiled` does not search for
     kernels = KERNELS.for_work(2 * stages * tasks)
     if kernels is None:  # the work is too little to load the kernels
         return None

@@ -71,7 +71,7 @@ class LogNormalJitter:
         check_at_least_0("jitter.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds with jitter, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, with jitter."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape))
 
 
@@ -91,7 +91,7 @@ class SlowWorker:
         check_at_least_0("slow_worker.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds with one worker slowed, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, with one worker slowed."""
         _check_index("slow_worker.worker", self.worker, compute_s.shape[1])
         slowed = compute_s.copy()
         slowed[:, self.worker] *= self.factor
@@ -116,7 +116,7 @@ class Pause:
         check_at_least_0("pause.seconds", self.seconds, "seconds, finite and at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds with one step of a worker lengthened, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, with one step of a worker lengthened."""
         _check_index("pause.step", self.step, compute_s.shape[0])
         _check_index("pause.worker", self.worker, compute_s.shape[1])
         paused = compute_s.copy()
@@ -143,7 +143,7 @@ class ExponentialTail:
         check_at_least_0("exponential.scale", self.scale)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the lengthened computing seconds of all steps, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, each lengthened by its factor."""
         return compute_s * (1 + self.scale * rng.standard_exponential(compute_s.shape))
 
 
@@ -165,7 +165,7 @@ class ParetoTail:
         require(is_valid, "pareto.shape", self.shape, "a finite number above 1, where there is a mean")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the lengthened computing seconds of all steps, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, each lengthened by its factor."""
         uniform = 1 - rng.random(compute_s.shape)  # in (0, 1], because `random` is in [0, 1)
         return compute_s * uniform ** (-1 / self.shape)
 
@@ -190,7 +190,7 @@ class Slowdowns:
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds, multiplied by the factor in slow steps, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, times the factor in slow steps."""
         is_slow = rng.random(compute_s.shape) < self.probability
         return np.where(is_slow, self.factor * compute_s, compute_s)
 
@@ -212,7 +212,7 @@ class PersistentSpeeds:
         check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the computing seconds, multiplied by each worker's factor, ``(T, P)``."""
+        """Return the computing seconds of T steps of P workers, ``(T, P)``, times each worker's factor."""
         z = rng.standard_normal(compute_s.shape[1:])  # one for each worker, (P,)
         return compute_s * lognormal_factors(self.sigma, z)
 
@@ -310,7 +310,7 @@ class _SlowTopology(DerivedTopology):
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the bandwidth of each channel, ``(C,)``, divided by the divisors of the slow links that use it."""
+        """Return the bandwidth of each of C channels, ``(C,)``, divided by the divisors of the slow links that use it."""
         divisor = np.ones(len(self.whole.bandwidth_bytes_per_s))
         for worker in np.flatnonzero(self.bandwidth_divisor != 1):
             divisor[self._link_channels(int(worker))] *= self.bandwidth_divisor[worker]

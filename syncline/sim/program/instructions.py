@@ -177,7 +177,7 @@ def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:
-    """Return the seconds that each worker computes in each step, ``(T, P)``, as a checked array."""
+    """Return the seconds that P workers compute in T steps as a checked array, ``(T, P)``."""
     times = np.asarray(compute_s, dtype=np.float64)
     if times.ndim != 2:
         raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")

@@ -92,7 +92,7 @@ def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
 
 def _reduce(workers: int, nbytes: float) -> Iterator[Round]:
     """Yield the rounds of gloo's reduce: segments from each worker i to i - 1, then each worker's chunk to worker 0."""
-    if workers < 2 or not nbytes:
+    if workers < 2 or not nbytes:  # gloo sends nothing
         return
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
     worker = np.arange(workers)
@@ -126,7 +126,7 @@ GLOO_ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
     """Return the rounds in which NCCL runs a collective of ``nbytes`` bytes; ``costs`` has the sizes of its pieces."""
-    if workers < 2 or not nbytes:
+    if workers < 2 or not nbytes:  # NCCL sends nothing
         return ()
     if kind == "broadcast":
         return _chain(workers, nbytes, costs.chain_piece_bytes)

@@ -216,7 +216,7 @@ def ordered_ring_rounds(kind: str, nbytes: float, places: Places) -> Sequence[Ro
     """Return the rounds of a collective around a ring of all workers, in which each place follows the place before."""
     order = np.array(places.order)
     workers = len(order)
-    if workers < 2:
+    if workers < 2:  # nobody to send to
         return ()
     block_bytes = nbytes if kind == "all_gather" else nbytes / workers  # a worker begins with one block, or with all
     return _ring(order.reshape(1, workers), block_bytes, laps=2 if kind == "all_reduce" else 1)

@@ -116,7 +116,7 @@ def end_flow(addresses, message_id):
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.is_scheduled = 0
     channels, links = views.channels(addresses), views.links(addresses)
-    if not message.flowing:
+    if not message.flowing:  # a message without bytes is on no channel
         return
     message.flowing = 0
     for number in range(message_id << core.shift, (message_id << core.shift) + message.hops):
@@ -303,11 +303,11 @@ def settle_rates(addresses):
         channels[changed[i]].changed = 0
     for i in range(num_changed):
         channel = channels[changed[i]]
-        if channel.last_search == core.search_number or not channel.flows:
+        if channel.last_search == core.search_number or not channel.flows:  # done already, or nothing to do
             continue
         bottleneck = channel.bottleneck
         if bottleneck != NO_BOTTLENECK and channels[bottleneck].bottleneck == bottleneck:
-            if channels[bottleneck].last_search == core.search_number:
+            if channels[bottleneck].last_search == core.search_number:  # all its flows have new rates
                 continue
             level = bottleneck_rate(addresses, bottleneck, num_changed)
             if level != 0.0:
