@@ -181,7 +181,7 @@ class GroupCollectives:
         return is_frequent and not _has_connections(key) and not self._routed(key).shares_channels
 
     def opening_s(self, key: CollectiveKey, idle_s: Floats) -> Floats | float:
-        """Return the seconds by which TCP windows that shrank while idle delay each worker's next collective, ``(P,)``."""
+        """Return the seconds by which TCP windows that shrank while idle delay P workers' next collective, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
             self._openings[key] = collective_opening(kind, self._topology.workers, nbytes, self._topology, algorithm)

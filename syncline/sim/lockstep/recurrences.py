@@ -225,7 +225,7 @@ def _to_rings(times_s: Floats, order: Ints) -> Floats:
 
 
 def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
-    """Return times along rings, ``(G, M, N)``, as times of workers, ``(..., P)``; this is the inverse of `_to_rings`."""
+    """Return times along rings, ``(G, M, N)``, as times of workers, ``(..., P)``: the inverse of `_to_rings`."""
     times_s = np.empty(shape)
     times_s.reshape(-1, shape[-1])[:, order] = np.moveaxis(ring_times_s, -1, 0)
     return times_s

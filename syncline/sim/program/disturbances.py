@@ -310,7 +310,7 @@ class _SlowTopology(DerivedTopology):
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the bandwidth of each of C channels, ``(C,)``, divided by the divisors of the slow links that use it."""
+        """Return the bandwidth of C channels, ``(C,)``, each divided by the divisors of the slow links that use it."""
         divisor = np.ones(len(self.whole.bandwidth_bytes_per_s))
         for worker in np.flatnonzero(self.bandwidth_divisor != 1):
             divisor[self._link_channels(int(worker))] *= self.bandwidth_divisor[worker]
