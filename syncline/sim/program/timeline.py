@@ -198,7 +198,7 @@ class Timeline:
 
     @cached_property
     def step_end_s(self) -> Floats:
-        """Return the time at which each worker ends each of T steps, ``(T, P)`` seconds; NaN for a step without spans."""
+        """Return the time at which each worker ends each of T steps, ``(T, P)`` seconds; NaN without a span."""
         rows = self.on_compute & (self.step >= 0)
         ends_s = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
         np.fmax.at(ends_s, (self.step[rows], self.worker[rows]), self.end_s[rows])  # unlike `maximum`, ignores NaN
