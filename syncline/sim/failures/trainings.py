@@ -104,12 +104,12 @@ class RestartedTraining:
         costs, workers = self._costs, self.group.workers
         noticed_s, down_since_s = failed_s + self.group.timeout_s, failed_s
         while not costs.stuck:
-            start_s = max(noticed_s, self._places.when_filled_s(workers))
+            start_s = max(noticed_s, self._places.when_filled_s(workers))  # of the restart
             if math.isinf(start_s):
                 reason = f"{self._places.num_empty} of {workers} places stay empty, without a spare"
                 costs.stuck, costs.wall_s = no_progress(down_since_s, reason), down_since_s
                 break
-            if self._next_outage.at_s < min(start_s, self.until_s):
+            if self._next_outage.at_s < min(start_s, self.until_s):  # further machines fail before
                 self._process_outage()
                 continue
             self._add_stretch("down", down_since_s, start_s)

@@ -118,7 +118,7 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
     if stages[stage].num_done == tasks.shape[1]:  # the stage has done all its tasks
         return
     if pipeline.greedy:
-        _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
+        _choose_task(pipeline, stages, tasks, heap, stage, now_s, at_end=False)
         return
     number = tasks[stage, stages[stage].num_done].number
     if _has_input(pipeline, tasks, stage, number):
@@ -142,11 +142,11 @@ def _may_forward(pipeline: Any, state: Any) -> bool:
 
 
 @compiled
-def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
+def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, at_end: bool) -> None:
     """Choose and begin a greedy stage's next task: a backward whose input has arrived, else a forward if possible.
 
     The backward's input may still arrive at this instant, so a stage chooses a forward only at the end of the instant,
-    when ``last`` is true. If no task can begin, the stage waits for any input.
+    when ``at_end`` is true. If no task can begin, the stage waits for any input.
     """
     state = stages[stage]
     next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
@@ -154,8 +154,8 @@ def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, 
     may_forward = _may_forward(pipeline, state)
     runs_backward = may_backward and _has_input(pipeline, tasks, stage, next_backward)
     if not runs_backward:
-        if may_backward and may_forward and not last:
-            if not state.choosing:
+        if may_backward and may_forward and not at_end:
+            if not state.choosing:  # otherwise the event is there already
                 state.choosing = True
                 _add_event(pipeline, heap, now_s, CHOOSING, CHOOSE, stage, NO_NUMBER)
             return
@@ -367,7 +367,7 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
     elif state.awaits_any and not state.choosing:  # otherwise it chooses at the end of this instant anyway
         next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
         if number == next_backward or (number == next_forward and _may_forward(pipeline, state)):
-            _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, at_end=False)
 
 
 @compiled
@@ -400,7 +400,7 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
             _settle_rates(pipeline, stages, heap, now_s)
         elif kind == CHOOSE:
             stages[stage].choosing = False
-            _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=True)
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, at_end=True)
         else:  # BEGIN
             _begin_next(pipeline, stages, tasks, heap, stage, now_s)
     remaining = tasks.size

@@ -137,7 +137,7 @@ def _delays_and_versions(
     _, first_use = np.unique(num_updates[forwards], return_index=True)  # the first forward of each version
     _, last_release = np.unique(released_version[::-1], return_index=True)  # the last of each version, from the end
     change[forwards[first_use]] = 1
-    change[release[::-1][last_release]] -= 1
+    change[release[::-1][last_release]] = -1
     num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # an update adds the new version
     return delays, int(num_versions.max(initial=1))
 

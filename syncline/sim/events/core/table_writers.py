@@ -145,4 +145,4 @@ def write_plan(columns_at, num_runs, num_ranks):
                 bytes_per_round += sendings[s].nbytes
             place.nbytes += entry_of_run.times * bytes_per_round
             place.sends += entry_of_run.times * entry_of_run.sends
-    return 0
+    return 0  # every function that Python calls returns a number
