@@ -73,11 +73,12 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     """Return the plan of these rounds; arguments as in `plan_of`."""
     num_messages: Ints  # of each run of equal rounds; ``run_lengths`` has the number of its rounds
-    senders: Any
-    receivers: Any
+    senders: Ints
+    receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
         num_messages, run_lengths = np.diff(rounds.first), np.ones(len(rounds), np.int64)
-        senders, receivers = rounds.senders, rounds.receivers
+        # Copies, because `write_plan` sorts the senders and receivers of the plan.
+        senders, receivers = rounds.senders.astype(np.int64), rounds.receivers.astype(np.int64)
         sizes = np.repeat(rounds.nbytes, num_messages)
     else:
         runs, run_lengths = _runs(rounds, one_by_one)

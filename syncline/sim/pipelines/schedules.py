@@ -75,7 +75,7 @@ def async_one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[in
 
 
 def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """Return 1F1B over K stages with v chunks each; groups of K micro-batches pass all K v chunks together.
+    """Return 1F1B over K v virtual stages: K stages with v chunks, which groups of K micro-batches pass together.
 
     Stage k is 2 (K - 1 - k) + (v - 1) K forwards ahead of its backwards.
 

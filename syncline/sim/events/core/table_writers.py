@@ -76,7 +76,7 @@ def count_entries(columns_at, num_runs, num_ranks):
 
 @entry
 def write_plan(columns_at, num_runs, num_ranks):
-    """Write the places, entries and sendings of the ranks of a plan into zeroed tables.
+    """Write the places, entries and sendings of the ranks of a plan into zeroed tables; sort senders and receivers.
 
     A *run* is a number of equal rounds that follow each other, see `syncline.sim.events.plans`.
 
