@@ -8,15 +8,24 @@ of worker i occupies its sender and receiver, and alpha_i its latency, one round
     rendezvous:  x_i <- max(e_i, e_(i-1)),  e_i = max(x_i, x_(i+1)) + c_i + alpha_i
 
 Workers are in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and maxima
-of slices. If all messages cost the same, K rounds are the maximum over a window of K neighbours, which doubles in each
-step: log2 K steps for K rounds.
+of slices; for many messages compiled loops take the same sums and maxima. If all messages cost the same, K rounds are
+the maximum over a window of K neighbours, which doubles in each step: log2 K steps for K rounds.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from syncline.acceleration import Kernels
 from syncline.costmodel.network.paths import Floats, Ints
+
+KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
+"""The compiled loops over many messages; the unit of their work is a message."""
+
+MAX_COMPILED_STRIDE = 16
+"""Largest number of rings and runs side by side for which compiled loops take less time than NumPy."""
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
@@ -71,6 +80,9 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
         return x + repetitions * occupied_s
     own_cost_s = np.broadcast_to(occupied_s, x.shape)
     message_cost_s = np.broadcast_to(own_cost_s + latency_s, x.shape)
+    compiled_x = _compiled_rounds(x, own_cost_s, message_cost_s, repetitions, eager=True)
+    if compiled_x is not None:
+        return compiled_x
     padded = _with_last_in_front(x)  # the first worker gets its predecessor in the ring as the row before it
     own_x, previous_x = padded[1:], padded[:-1]
     received_cost_s = _with_last_in_front(message_cost_s)[:-1]
@@ -96,6 +108,9 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
             window += step
         return x + repetitions * cost_s
+    compiled_x = _compiled_rounds(x, cost_s, cost_s, repetitions, eager=False)
+    if compiled_x is not None:
+        return compiled_x
     message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))
     padded = np.concatenate([x[-1:], x, x[:1]])  # the first and the last worker get their neighbours as rows
     message_end_s = np.empty_like(message_cost_s)
@@ -105,6 +120,18 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
         np.maximum(message_end_s[:-1], message_end_s[1:], out=padded[1:-1])
         padded[0], padded[-1] = padded[-2], padded[1]
     return padded[1:-1].copy()
+
+
+def _compiled_rounds(
+    x: Floats, own_cost_s: Floats, message_cost_s: Floats, repetitions: int, eager: bool
+) -> Floats | None:
+    """Return the times after equal rounds by the compiled loops, or None if NumPy takes less time."""
+    stride = math.prod(x.shape[1:])
+    kernels = KERNELS.for_work(x.size * repetitions) if stride <= MAX_COMPILED_STRIDE else None
+    if kernels is None:
+        return None
+    flat = (np.ascontiguousarray(np.broadcast_to(array, x.shape)).ravel() for array in (x, own_cost_s, message_cost_s))
+    return kernels.run_rounds(*flat, stride, repetitions, eager).reshape(x.shape)
 
 
 def _with_last_in_front(x: Floats) -> Floats:

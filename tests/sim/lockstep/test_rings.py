@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncline.acceleration import Kernels
 from syncline.costmodel.network.link import Link, topology
 from syncline.sim import Round, rounds
+from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.rings import rings
 from tests.sim.lockstep.rounds import run_rounds
 from tests.sim.strategies import rules
@@ -102,3 +104,34 @@ def test_a_ring_of_a_hundred_thousand_workers():
     # Its own last has left after 199,998 of 1 us, and the last of all arrives after as many hops of 101 us.
     assert left_s[0] == pytest.approx(30.0 + 10.0 + 199_998 * 1e-6, rel=RTOL)
     assert max(received_s.max(), left_s.max()) == pytest.approx(30.0 + 199_998 * 101e-6, rel=RTOL)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return pytest.importorskip("syncline.sim.lockstep.compiled")
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from([1, 2, 3, 50, 1024, 1100]), st.integers(1, 3), st.sampled_from([1, 2, 8]), st.integers(1, 60),
+    st.integers(0, 10**6),
+)  # fmt: skip
+def test_compiled_rounds_are_the_others_to_the_last_bit(compiled, length, number, times, count, seed):
+    rng, shape = np.random.default_rng(seed), (length, number, times)
+    x = np.where(rng.uniform(size=shape) < 0.2, -np.inf, rng.exponential(1.0, shape))
+    occupied_s, latency_s = rng.uniform(0, 1, (2, length, number, 1))
+    stay, go = (np.broadcast_to(each, shape).ravel() for each in (occupied_s, occupied_s + latency_s))
+    eager = compiled.run_rounds(x.ravel(), stay, go, number * times, count, True)
+    assert np.array_equal(eager.reshape(shape), cycles.eager_rounds(x, occupied_s, latency_s, count))
+    rendezvous = compiled.run_rounds(x.ravel(), stay, stay, number * times, count, False)
+    assert np.array_equal(rendezvous.reshape(shape), cycles.rendezvous_rounds(x, occupied_s, count))
+
+
+@pytest.mark.parametrize("rule", ["eager", "rendezvous"])
+def test_compiled_rounds_are_taken_when_they_are_worth_it(compiled, rule, monkeypatch):
+    links, entry_s = links_of(150, False, 7), np.random.default_rng(1).exponential(1.0, 150)
+    of = rounds("all_reduce", 150, 1e6)
+    before = run_rounds(of, topology(links, 150), entry_s, rule)
+    monkeypatch.setattr(cycles, "KERNELS", Kernels("syncline.sim.lockstep.compiled", break_even_units=1))
+    assert np.array_equal(run_rounds(of, topology(links, 150), entry_s, rule), before)
+    assert cycles.KERNELS.for_work(0) is compiled
