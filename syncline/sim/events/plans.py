@@ -72,7 +72,8 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     """Return the plan of these rounds; arguments as in `plan_of`."""
-    num_messages: Ints  # of each run of equal rounds; ``run_lengths`` has the number of its rounds
+    num_messages: Ints  # of each run of equal rounds
+    run_lengths: Ints  # number of rounds of each run
     senders: Ints
     receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
