@@ -210,7 +210,7 @@ class UpdateRates:
         """Return the seconds of a matrix decomposition, or of a top-k selection, on the device.
 
         Args:
-            kind: ``qr``; ``cholesky``, for which an implementation may run a QR if that is faster; ``eigh``; or
+            kind: ``qr``; ``cholesky``, or a QR decomposition by reflections where that is faster; ``eigh``; or
                 ``largest``, the top-k selection.
             shape: see `syncline.costmodel.compute.operations.Operation`.
             flops: FLOPs of the decomposition.

@@ -428,7 +428,7 @@ class Work(NamedTuple):
         recomputed: numbers of recomputed layers with experts and of recomputed dense layers, over all stages. Without
             experts all layers count as the first kind.
         sharded: whether weights are gathered before their use.
-        offloaded: the same numbers of layers whose activations move to the host's memory and back.
+        offloaded: numbers of layers of the same two kinds whose activations move to the host's memory and back.
         offload_s: seconds in which the activations of one layer move to the host, or back.
     """
 

@@ -59,7 +59,7 @@ class UpdateWork:
 
     Args:
         step: kernels of every step, such as products and elementwise operations.
-        renewal: kernels of a renewal, for instance of bases.
+        renewal: kernels of a renewal, such as that of bases every few steps.
         messages: kernels of every step that pack what workers send, and unpack what they receive.
         iterations: kernels of Newton-Schulz iterations of every step.
     """

@@ -79,7 +79,7 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Return the gradient delays of an asynchronous pipeline, ``(K,)``: K - 1 updates at the first stage to 0.
+    """Return the gradient delays of an asynchronous pipeline's K stages, ``(K,)``, from K - 1 updates down to 0.
 
     The delay is the number of updates between the use of a weight and the update by the weight's gradient.
 

@@ -148,8 +148,8 @@ class StepConstants:
     """Fitted constants of a machine and its software; each is a number, or an array that broadcasts before ``(N,)``.
 
     Args:
-        serial_s: serial, seconds of the forward and backward pass of a layer and micro-batch that nothing hides.
-        launch_s: launch, seconds of the host for the same two passes, which work on the device can hide.
+        serial_s: serial, seconds of a layer's forward and backward pass of a micro-batch; nothing hides them.
+        launch_s: launch, seconds of the host for the same two passes; work on the device can hide them.
         matmul_flops: R, FLOP/s of the layers' matrix products.
         memory_bytes_per_s: B, bandwidth of passes over activations and scores, and of the update.
         head_s: head, fixed seconds per micro-batch at the last stage.

@@ -76,7 +76,7 @@ def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
 
 
 def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str = "index_bits") -> int:
-    """Return the bytes of ``pairs`` pairs of a packed index into ``entries`` entries and a value.
+    """Return the bytes of ``pairs`` pairs, each a packed index into ``entries`` entries and a value.
 
     ``index_bits`` is as in `index_width`, and ``value`` is a name of `VALUE_BYTES`.
 

@@ -43,7 +43,7 @@ class PricedCall(NamedTuple):
         call: the call.
         cost_s: seconds for which the call occupies the network, if the network was busy before.
         encode_s: seconds in which the worker encodes and decodes the payload.
-        after_idling: extra seconds of the network by its idle time before the call; None means no extra seconds.
+        after_idling: extra seconds of the call by the idle seconds of the network before it; None means none.
     """
 
     call: Call
