@@ -43,8 +43,8 @@ from syncline.errors import SpecError
 def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network) -> FloatOrArray:
     """Return the seconds of a message from a member of a group to the next member, while all groups send.
 
-    If the units of each level are equal, the message takes as long as at the outermost level that the group crosses. On
-    another network the slowest of all these messages counts.
+    If the units of each level are equal, the message takes the time of one over the outermost level that the group
+    crosses. On another network the slowest of all these messages counts.
 
     Args:
         ranks: ranks of the first group, which all groups resemble.

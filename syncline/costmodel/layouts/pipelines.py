@@ -236,13 +236,13 @@ def gpipe_ends_s(
     for direction, passes_s in enumerate((forward, backward)):
         is_forward = direction == 0
         input_s = np.zeros((*pipelines, microbatches))  # times at which the inputs of a stage's passes arrive
-        for position in range(stages):  # place in the direction's order
-            stage = position if is_forward else stages - 1 - position
+        order = range(stages) if is_forward else range(stages)[::-1]
+        for stage in order:
             # A stage begins its backward passes after its last forward pass; forward, the ends are still 0.
             input_s = np.maximum(input_s, end_s[..., stage, None])
             output_s = _completions(input_s, passes_s[..., stage, None])
             end_s[..., stage] = output_s[..., -1]
-            if position < stages - 1:
+            if stage != order[-1]:
                 line = stage if is_forward else stage - 1  # line i joins stages i and i + 1
                 message_s, latency_s = messages[..., direction, line, None], latencies[..., direction, line, None]
                 input_s = _arrivals(output_s, message_s, latency_s, ahead)
