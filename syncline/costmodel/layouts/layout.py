@@ -259,7 +259,7 @@ def possible_layouts(
             for data in _divisors(workers // (tensor * stages), workers):
                 for expert in _divisors(tensor * data, model.experts):
                     expert_tensor = 1 if expert > 1 and tensor > 1 else None
-                    layout = Layout(tensor, 1, data, stages, expert, expert_tensor=expert_tensor)
+                    layout = Layout(tensor, data=data, pipeline=stages, expert=expert, expert_tensor=expert_tensor)
                     try:
                         layout.check(model)
                     except SpecError:  # the layout does not divide the model

@@ -314,19 +314,19 @@ def _loss_reached(
     ``training_at`` returns the training with a value of the quantity.
     """
 
-    def loss_at(value: float) -> float:
-        return predicted_loss(training_at(value), fit, extrapolate=True).loss
+    def prediction_at(amount: float) -> PredictedLoss:
+        return predicted_loss(training_at(amount), fit, extrapolate=True)
 
-    value = _crossing(target, loss_at)
+    value = _crossing(target, lambda amount: prediction_at(amount).loss)
     if value is None:
-        least_loss, largest_loss = loss_at(MOST_SEARCHED), loss_at(LEAST_SEARCHED)
+        least_loss, largest_loss = prediction_at(MOST_SEARCHED).loss, prediction_at(LEAST_SEARCHED).loss
         expected = f"a loss between {least_loss:.4g} and {largest_loss:.4g}, which {quantity} decide"
         raise SpecError("target_loss", target, expected)
-    # The search extrapolates in any case; here a result outside the range of the fit may be refused.
+    # The search extrapolates in any case; here a result outside the range of the fit is refused unless `extrapolate`.
     prediction = predicted_loss(training_at(value), fit, extrapolate)
     # The lower bound of a falling loss reaches the target at fewer tokens or parameters than the loss itself.
-    low = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).low)
-    high = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).high)
+    low = _crossing(target, lambda amount: prediction_at(amount).low)
+    high = _crossing(target, lambda amount: prediction_at(amount).high)
     return LossReached(value, low, high, prediction)
 
 
