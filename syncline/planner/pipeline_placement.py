@@ -301,7 +301,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
 def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
     """Return the candidates for the placement, by name: the positions of all ranks, ``(ranks,)``."""
     ranks = spec.stages * spec.replicas
-    if not isinstance(spec.placement, str):
+    if not isinstance(spec.placement, str):  # the spec names the place of each rank
         return {NAMED: np.array(spec.positions(network))}
     ordered_ranks = positions_by_place(network, ranks, spec.message_bytes())
     positions_by_rule = {

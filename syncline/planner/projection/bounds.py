@@ -90,7 +90,7 @@ def step_time_variants(
     as_predicted = np.ones_like(communication.low)
     variant_factors = [as_predicted, as_predicted, communication.low, communication.high]
     communication_factors = np.repeat(variant_factors, count, axis=0)
-    if price_ndim(network) == 1:
+    if price_ndim(network) == 1:  # the prices have no axis of links
         communication_factors = communication_factors[:, 0]
     factors = Factors(computing_factors, communication_factors)
     variants = plan.step(method_index, links_of_rows(network, settings), settings, cache, factors)

@@ -111,7 +111,7 @@ def plan_memory(
     unit_bytes: float,
     precision: Precision,
     policies: Sequence[ActivationPolicy | None],
-    auto: Sequence[str] = SHARDINGS,
+    auto: Sequence[str],
 ) -> MemoryPlan:
     """Return the memory plan of a method in S settings, see this module.
 

@@ -78,8 +78,9 @@ class PlannedSettings:
         self.counts = [tensor.elements for tensor in self.tensors]
         self.shards = parameter_shards(worker_tensors, layout)
         self.units = _gathered_units(specs[0], layout, self.counts)
-        layers = layout.layers_of_chunks(specs[0].model.layers) if isinstance(specs[0].model, ModelShape) else (1,)
-        self.policies = specs[0].memory.policies(max(layers))
+        model = specs[0].model
+        layers = layout.layers_of_chunks(model.layers) if isinstance(model, ModelShape) else (1,)
+        self.policies = specs[0].memory.policies(max(layers))  # of the chunk with most layers
         self.budget = _memory_budget(specs, layout, self.policies)
         self.computed_s: dict[Any, float] = {}
         self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}

@@ -229,7 +229,7 @@ def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
     for network in networks:
         known_rows = [row for row in rows if row["network"] == network.name and row["timed_by"] and row["algorithm"]]
         order = ring_text(network, max(row["workers"] for row in known_rows)) if known_rows else ""
-        if order:
+        if order:  # only networks of places have one
             methods_by_algorithm = distinct_by_key((row["algorithm"], row["method"]) for row in known_rows)
             names = "; ".join(
                 f"{algorithm}: {first_of(methods, MOST_NAMED)}" for algorithm, methods in methods_by_algorithm.items()

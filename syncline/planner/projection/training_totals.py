@@ -42,7 +42,7 @@ def below_computing(
     Args:
         time_s: duration of the training; None if it is unknown.
         computing_s: seconds in which data parallelism only computes, without any exchange.
-        factor: tokens over those of data parallelism for the same loss; None if they are unknown.
+        factor: tokens, divided by those of data parallelism for the same loss; None if they are unknown.
         bounds: bounds of the factor.
         source: fit of the factor, with the measurements that limit it.
 

@@ -195,7 +195,7 @@ def _fold(text: str, width: int, breaks: re.Pattern[str]) -> str:
             lines[-1] += f" {part}"
         elif cell_len(part) <= width:
             lines.append(part)
-        elif breaks is BETWEEN_WORDS:  # a single word
+        elif breaks is BETWEEN_WORDS:  # a single word that is too wide
             lines += chop_cells(part, width)
         else:
             lines += _fold(part, width, BETWEEN_WORDS).split("\n")
