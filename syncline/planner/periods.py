@@ -76,7 +76,8 @@ def parse_period(period: str | int) -> int:
         SpecError: it is no whole number of steps.
     """
     text = str(period).strip()
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST_PERIOD):
+    is_whole = text.isascii() and text.isdecimal() and len(text) < 20  # `int` refuses very long texts
+    if not (is_whole and 1 <= int(text) <= MOST_PERIOD):
         raise SpecError("--period", period, f"a whole number of steps from 1 to {MOST_PERIOD:,}, or {PRESET}")
     return int(text)
 

@@ -172,7 +172,7 @@ class MethodPlan:
         if count in self._exchanges:
             return self._exchanges[count]
         exchanges: Iterable[Exchange] = ()
-        if settings.layout.workers == 1:
+        if settings.layout.workers == 1:  # every worker is a replica
             exchanges = self.method.exchanges(settings.tensors, replicas)
         elif replicas > 1:
             # The workers that have copies of the same parameters each send a share of them to the other replicas.

@@ -263,7 +263,8 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
         value = [value]
     parts = value.split(",") if isinstance(value, str) else value
     texts = [str(part).strip() for part in parts]
-    if not texts or not all(text.isdecimal() and 1 <= int(text) <= MANY for text in texts):
+    # `int` refuses very long texts.
+    if not texts or not all(text.isdecimal() and len(text) < 20 and 1 <= int(text) <= MANY for text in texts):
         raise SpecError("--workers", value, "whole numbers, at least 1, separated by commas: 8,64,512")
     return list(dict.fromkeys(map(int, texts)))
 

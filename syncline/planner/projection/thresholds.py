@@ -101,7 +101,7 @@ def _speedups_on_links(
 
     Args:
         plan: plan that prices the methods.
-        links: n links with fields ``(1, n)`` or numbers; their bandwidths have no effect.
+        links: n links with fields ``(1, n)`` or numbers; the function replaces their bandwidths.
         settings: ``(E,)``, index of the setting of each speedup.
         link_index: ``(E,)``, index of the link.
         methods: ``(E,)``, index of the method, ascending.

@@ -53,7 +53,7 @@ def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "")
         title, columns, rows, note=note, bounds=BOUNDED, values={
             "communication_and_share": communication_and_share,
             "exposed_and_share": lambda row: _with_share(row["exposed_communication_s"], waiting(row)),
-            "script": lambda row: row["method"],
+            "script": lambda row: row["method"],  # this and the next are columns of trainings by other scripts
             "world": lambda row: row["network"],
         },
     )  # fmt: skip

@@ -143,6 +143,8 @@ def test_a_method_that_cannot_serve_so_many_is_left_out_of_a_sweep_and_said():
     [
         (Options("8,0"), "--workers: got '8,0'; expected whole numbers"),
         (Options("8,x"), "--workers: got '8,x'; expected whole numbers"),
+        (Options("9" * 5000), "--workers: got '999"),
+        (Options(period="9" * 5000), "--period: got '999"),
         (Options(models=["gpt"]), "--model: got 'gpt'; expected one of"),
         (Options(hardware=["h10"]), "--hardware: got 'h10'; expected one of"),
         (Options(methods=["ddp-adam,adam"]), "--method: got 'adam'; expected one of"),
