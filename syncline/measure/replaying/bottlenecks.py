@@ -49,7 +49,7 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
         mean and the maximum over channels of the bytes in a mean step of `Window`), and ``busy`` (the part of the step
         in which the busiest channel sends at its full rate).
     """
-    changed_network, _ = question.network_and_hardware(network)
+    changed_network = question.changed_network(network)
     bandwidth_bytes_per_s = topology(changed_network, len(record.ranks)).bandwidth_bytes_per_s
     window = Window.for_steps(record.steps)
     bytes_per_step = bytes_by_channel(record, window, changed_network, question.algorithm) / window.steps

@@ -277,9 +277,12 @@ def replay_and_time(
     record: TraceRecord, network: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
 ) -> tuple[Replayed, Clock]:
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
-    changed_network, hardware = question.network_and_hardware(network, slowdown)
+    changed_network = question.changed_network(network, slowdown)
     record = record._replace(ranks=question.changes.apply_to_record(record.ranks))
-    replayed = replay(record.ranks, changed_network, hardware, algorithm=question.algorithm, host=question.host)
+    replayed = replay(
+        record.ranks, changed_network, question.hardware, algorithm=question.algorithm, host=question.host,
+        computing_factor=float(slowdown.computing) / question.changes.compute,
+    )  # fmt: skip
     return replayed, replay_clock(record, replayed)
 
 

@@ -151,6 +151,7 @@ def build_programs(
     stream_of: Callable[[Started], str],
     host: str = "waits",
     seconds_of: Callable[[Started], float] | None = None,
+    computing_factor: float = 1.0,
 ) -> list[Program]:
     """Return the program of each rank for the event simulation.
 
@@ -159,6 +160,7 @@ def build_programs(
         stream_of: function that returns the name of the stream on which a collective runs.
         host: ``waits`` or ``ahead``, see `host_behaviour`.
         seconds_of: function that returns the seconds of a collective; None: simulate its messages.
+        computing_factor: factor of the seconds of computing.
     """
 
     def build_collective(event: Started, step: int) -> Collective:
@@ -174,7 +176,8 @@ def build_programs(
     programs: list[Program] = []
     host_runs_ahead = host == "ahead"
     for rank in ranks:
-        builder = _ProgramBuilder(rank, segment_seconds(rank, hardware), build_collective, host_runs_ahead)
+        computing_s = [computing_factor * seconds for seconds in segment_seconds(rank, hardware)]
+        builder = _ProgramBuilder(rank, computing_s, build_collective, host_runs_ahead)
         # A host that runs ahead queues instructions on its device's streams; otherwise there is one sequence.
         programs.append(Queued(builder.instructions, builder.streams) if host_runs_ahead else builder.instructions)
     return programs
@@ -354,12 +357,14 @@ def replay(
     hardware: Hardware | MeasuredComputing,
     algorithm: str | None = None,
     host: str | None = None,
+    computing_factor: float = 1.0,
 ) -> Replayed:
     """Simulate a record on a network, and return its timeline.
 
     Args:
         algorithm: algorithm of all collectives; None: those of the network's library, without a library ``auto``.
         host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
+        computing_factor: factor of the seconds of computing, of a GPU's host as of the GPU.
 
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
@@ -372,7 +377,10 @@ def replay(
             seconds_of = collective_timer(network, len(ranks), policy)
         stream_of = stream_chooser(network, algorithm_of)
         host_mode = host_behaviour(host, hardware)
-        programs = build_programs(ranks, hardware, algorithm_of, stream_of, host=host_mode, seconds_of=seconds_of)
+        programs = build_programs(
+            ranks, hardware, algorithm_of, stream_of, host=host_mode, seconds_of=seconds_of,
+            computing_factor=computing_factor,
+        )  # fmt: skip
         timeline = run_events(programs, network)
     if not len(timeline.end_s):
         raise SpecError("script", "neither computing nor communication", "one that computes or communicates")

@@ -141,7 +141,7 @@ class Changes:
     Args:
         bandwidth: factor on all links' bandwidth.
         latency: factor on all links' latency.
-        compute: factor on the hardware's speed, for arithmetic and memory alike.
+        compute: factor on the speed of computing, for arithmetic, memory and the host alike.
         overlap: whether calls overlap with computing, as in the script; if not, each call is waited for at once.
         compiled: whether a compiler joins elementwise operations.
         async_tp: whether collectives that the script waits for at once overlap with the products beside them.
@@ -236,23 +236,9 @@ class ReplayedOn:
         """Return the settings from the output of `fields`."""
         return cls.from_options(**{**fields, "changes": Changes(**fields["changes"])})
 
-    def network_and_hardware(
-        self, network: Network, slowdown: Factors = AS_PREDICTED
-    ) -> tuple[Network, Hardware | MeasuredComputing]:
-        """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
+    def changed_network(self, network: Network, slowdown: Factors = AS_PREDICTED) -> Network:
+        """Return a network with all changes, and slowed by the factors ``slowdown``."""
         changed_network = scaled(network, bandwidth=self.changes.bandwidth, latency=self.changes.latency)
         if slowdown != AS_PREDICTED:
             changed_network = slow_down(changed_network, float(slowdown.communication))
-        return changed_network, speed_up(self.hardware, self.changes.compute / float(slowdown.computing))
-
-
-def speed_up(hardware: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
-    """Return the hardware with every operation faster by a factor."""
-    if factor == 1:
-        return hardware
-    if isinstance(hardware, MeasuredComputing):
-        return replace(hardware, scale=hardware.scale / factor)
-    memory_bytes_per_s = hardware.memory_bytes_per_s  # None: unknown
-    if memory_bytes_per_s is not None:
-        memory_bytes_per_s *= factor
-    return replace(hardware, peak_flops=hardware.peak_flops * factor, memory_bytes_per_s=memory_bytes_per_s)
+        return changed_network

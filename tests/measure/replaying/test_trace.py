@@ -17,6 +17,7 @@ from syncline.errors import SpecError
 from syncline.measure.recording.ranks import ForeignScript, parse_script
 from syncline.measure.recording.record import (
     Computed,
+    CountedOperation,
     Event,
     Loss,
     MessageAwaited,
@@ -174,6 +175,16 @@ def test_changes_are_what_the_closed_form_says() -> None:
     assert changed(compute=2.0) == pytest.approx(0.5 + 5.002)
     assert changed(bandwidth=100.0) == pytest.approx(2.0)  # all hidden
     assert changed(overlap=False) == pytest.approx(2 + 5.002)
+
+
+def test_computing_is_faster_as_a_whole_also_if_the_host_of_a_gpu_decides() -> None:
+    """A hundred small kernels of an H100 take as long as its host dispatches them, whatever the GPU's speed."""
+    ranks = [rank(Computed(0), Stepped(), segments=[(CountedOperation(0.0, 1e3),) * 100])] * 2
+    seconds = []
+    for compute in (1.0, 2.0):
+        question = ReplayedOn([LINK], HARDWARE["h100"], "ring", changes=Changes(compute=compute))
+        seconds.append(told_of(ranks, question)["step_time_s"])
+    assert seconds[0] == pytest.approx(2 * seconds[1]) and seconds[1] > 0
 
 
 def test_nothing_else_waits_without_overlap_or_without_a_line() -> None:
