@@ -269,9 +269,8 @@ def closed_form_s(
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
     """Return the name of the algorithm of a collective with the least closed-form time on a network.
 
-    If the network has measured times, or NVLink, for which NCCL's times are known, their algorithm is taken without a
-    comparison. A tie goes to the first algorithm. Parameter servers are excluded. Without any closed form the result is
-    the collective's first algorithm.
+    Measured times and NCCL's times on NVLink are taken without a comparison, if the network has them. A tie goes to the
+    first algorithm. Parameter servers are excluded. Without any closed form the collective's first is returned.
 
     >>> from syncline.costmodel import NETWORKS
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]

@@ -131,7 +131,7 @@ def gloo_s(
 
 
 def _alpha_s(link: Link, costs: GlooCosts) -> FloatOrArray:
-    """Return the seconds of a message of gloo on a link without those of its bytes."""
+    """Return alpha, the seconds of a message of gloo on a link without those of its bytes."""
     return link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
 
 

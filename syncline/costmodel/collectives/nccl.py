@@ -295,7 +295,7 @@ NVLINK = "nccl-nvlink"
 
 
 class GpuNodes(NamedTuple):
-    """GPUs in nodes with NVLink, and the numbers of them that NCCL's formulas use.
+    """GPUs in nodes with NVLink, described by the numbers in NCCL's formulas.
 
     Attributes:
         gpus: g, GPUs of a node that take part.
@@ -520,7 +520,7 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
 
 @cache
 def node_times(gpu: str) -> TimesBySize:
-    """Return the package's measured all-reduces inside nodes with GPUs of a model, by number of GPUs."""
+    """Return the measured times of all-reduces among GPUs of a node, by number of GPUs; ``gpu`` is their model."""
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
     points = np.array(sorted(nvlink_all_reduce(gpu).points))  # columns: number of GPUs, bytes, seconds
@@ -529,9 +529,9 @@ def node_times(gpu: str) -> TimesBySize:
 
 
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
-    """Return whether the measured times of a link, or of a star's links, tell a collective's time among these workers.
+    """Return whether a link or a star has measured times of a collective for each of these numbers of workers.
 
-    The measured numbers of workers tell those of other numbers, as far as `RINGS` has their rings.
+    Times of numbers that were not measured are interpolated, if `RINGS` has the numbers.
     """
     times: NodeTimes | None = getattr(network, "measured", None)
     if times is None or kind != "all_reduce":

@@ -163,7 +163,7 @@ def algorithm_for(
 ) -> str | None:
     """Return the name of the algorithm that carries a collective, or None for the first of its algorithms.
 
-    The arguments are those of `chosen_algorithm`, with a name for all kinds of collectives, or one for each of some.
+    ``algorithms`` has a name for all kinds of collectives, or names by kind. All else is as in `chosen_algorithm`.
     """
     name = algorithm_of(algorithms, kind) or None
     # In these cases the bytes and the number of workers, which may be arrays, do not matter.

@@ -50,7 +50,7 @@ from syncline.errors import SpecError, one_of
 
 
 class TimedAlgorithm(NamedTuple):
-    """An algorithm of `TIMED_AS_A_WHOLE`, see `syncline.costmodel.collectives.nccl`."""
+    """An algorithm whose time is known as a whole, without messages, see `TIMED_AS_A_WHOLE`."""
 
 
 MEASURED = "measured"

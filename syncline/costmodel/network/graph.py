@@ -38,10 +38,9 @@ class Edge:
 class Graph(CostsOfLinks):
     """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
-    The overhead of a message is that of the sender's link, the first. The route is the one in ``routes``, else
-    the route of least latency; of several, that of fewest links, and then the first by the names of its nodes. Nodes
-    forward at once (cut-through) and are never the bottleneck. A host is on others' routes only if ``forwards`` or
-    ``routes`` name it.
+    The overhead of a message is that of the sender's link, the first. The route is the one in ``routes``, else the
+    route of least latency; of several, that of fewest links, then the first by the names of its nodes. Nodes forward at
+    once (cut-through) and are never the bottleneck. Others' routes pass a host only if ``forwards`` or ``routes`` name it.
 
     Args:
         hosts: nodes of the workers, in the order of the ranks.

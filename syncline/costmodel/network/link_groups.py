@@ -59,7 +59,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
 
 def outermost_links(network: Network) -> LinkGroup:
     """Return the links of a network's outermost level, or the lines between the places of a matrix."""
-    if isinstance(network, MultiLevel):  # whose levels may have equal links, which `link_groups` lists once
+    if isinstance(network, MultiLevel):  # `link_groups` lists equal links of several levels once
         link = network.levels[-1].link
         return LinkGroup(link.name, link, frozenset({link}))
     return link_groups(network)[-1]

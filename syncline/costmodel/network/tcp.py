@@ -120,7 +120,7 @@ class Tcp:
 
     @property
     def resent_part(self) -> float:
-        """Return the part of the bytes that TCP sends again after losses in the queue: ``3/2 / w^2``, at most 1.
+        """Return the part of the bytes that TCP resends after losses in the queue: ``3/2 (c MSS / Q)^2``, at most 1.
 
         >>> queues = [50e-3 * rate / 8 + 32_768 for rate in (50e6, 200e6, 1e9)]
         >>> [f"{Tcp(connections=16, segment_bytes=8949, queue_bytes=queue).resent_part:.4f}" for queue in queues]
@@ -146,7 +146,7 @@ class Tcp:
     def transfer_after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the seconds until all bytes have left over new connections, whose windows begin small.
+        """Return the seconds until all bytes have left, if windows begin small after idling or on new connections.
 
         Without ``slow_start`` the seconds are ``nbytes / rate``. For the line's arguments see `rate_bytes_per_s`.
 
