@@ -40,7 +40,7 @@ class Graph(CostsOfLinks):
 
     The overhead of a message is that of the sender's link, the first. The route is the one in ``routes``, else the
     route of least latency; of several, that of fewest links, then the first by the names of its nodes. Nodes forward at
-    once (cut-through) and are never the bottleneck. A route that is not in ``routes`` passes only hosts of ``forwards``.
+    once (cut-through) and are never the bottleneck. A route not in ``routes`` passes only hosts of ``forwards``.
 
     Args:
         hosts: nodes of the workers, in the order of the ranks.
