@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -98,18 +98,15 @@ def findings() -> list[Finding]:
     return results
 
 
-def finding_tables(results: Iterable[Finding]) -> list[Group]:
+def finding_tables(results: Sequence[Finding]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    num_missing = 0
     rows_by_group: dict[str, list[dict[str, Any]]] = {}
     for finding in results:
         rows_by_group.setdefault(finding.group, []).append(vars(finding))
-        if not finding.ok:
-            num_missing += 1
     tables = [table(group, "name found without", rows) for group, rows in rows_by_group.items()]
-    if num_missing:
-        return [*tables, Group(Text(f"missing: {num_missing}, as listed above; everything else works"))]
-    return [*tables, Group(Text("nothing is missing"))]
+    num_missing = sum(not finding.ok for finding in results)
+    verdict = f"missing: {num_missing}, as listed above; everything else works" if num_missing else "nothing is missing"
+    return [*tables, Group(Text(verdict))]
 
 
 def _package(name: str) -> Answer:

@@ -145,10 +145,7 @@ def numbered_paths(path: Path, suffix: str = "") -> Iterator[Path]:
 
 def free_path(path: Path) -> Path:
     """Return the first of ``path``, ``path-2``, ... that does not exist, not even as a dangling link."""
-    for candidate in numbered_paths(path):
-        if not os.path.lexists(candidate):
-            return candidate
-    raise AssertionError("numbers do not end")
+    return next(candidate for candidate in numbered_paths(path) if not os.path.lexists(candidate))
 
 
 def _lock_file(path: Path) -> Path:
