@@ -197,7 +197,7 @@ def import_reference(reference: str, path: str = "name", *, installed: bool = Fa
     Args:
         reference: ``module:name`` or ``file.py:name``.
         path: path of the field that holds the reference, for the error line.
-        installed: whether Syncline or an installed package has the reference, which is then no code of a user.
+        installed: whether Syncline or an installed package has the reference. Its code is then not refused.
 
     Raises:
         SpecError: no code may run (`refuse_code`), the module cannot be imported, or the module lacks the name.
