@@ -347,7 +347,7 @@ def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_
     for exponent in range(1, (doublings if is_increase else halvings) + 1):
         factor = 2.0**exponent if is_increase else 0.5**exponent
         times_s = _times_with_workers(question, rows, factor)
-        if times_s is None or math.isinf(min(times_s)):  # no plan can have so many workers
+        if times_s is None or math.isinf(min(times_s)):  # no plan can have this number of workers
             break
         change = change._replace(looked_to=factor)
         fastest = int(np.argmin(times_s))

@@ -124,10 +124,10 @@ class QuickEstimate:
             return math.inf
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
         step = prepared.step(self.index, network, cache=cache)
-        _, evaluator_codes = prepared.evaluators(self.index, network, cache)  # indices of `TIME_SOURCES`, or larger
+        _, evaluator_codes = prepared.evaluators(self.index, network, cache)
         step_s = first_value(step.step_time_s)
-        is_known = np.all(evaluator_codes < len(TIME_SOURCES)) and not math.isnan(step_s)
-        return step_s if is_known else math.inf
+        has_times = np.all(evaluator_codes < len(TIME_SOURCES))  # larger codes are reasons why a time is unknown
+        return step_s if has_times and not math.isnan(step_s) else math.inf
 
     def narrowing_s(self) -> Iterator[tuple[float, bool]]:
         """Yield lower bounds of a step's seconds with False, then the seconds themselves with True."""

@@ -48,7 +48,7 @@ def method_words(row: PlanRow) -> str:
         overlap = "overlapped" if row["overlap"] == "ddp" else "not overlapped"
         levels = ", level by level" if "hierarchical" in row["carried_by"] else ""
         return f"{name}, {overlap}{levels}"
-    if " every " in name or row["period"] == 1:
+    if " every " in name or row["period"] == 1:  # the name states the period, or there is none
         return name
     return f"{name} every {row['period']}"
 
@@ -352,6 +352,7 @@ def compared_rows(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[Pla
         elif question.compared_period is None or row["period"] in (1, question.compared_period):  # 1: without a period
             method_fields = dict(row["plan"].method)
             compressor_kind = getattr(method_fields.get("compressor"), "kind", None)
+            # Averaging is DiLoCo without outer momentum.
             key = row["plan"].method.kind, compressor_kind, method_fields.get("outer_momentum")
             fastest.setdefault(key, row)
     return list(fastest.values())

@@ -111,7 +111,7 @@ def _exact_writer(
         parse: function that reads it again.
         unit: unit of the form with all digits.
         power: the digits are in ``10**power`` of the unit.
-        scale: the unit as a multiple of the number's SI unit, such as 8 bits per byte.
+        scale: number of units in the number's SI unit, such as 8 bits in a byte.
     """
 
     def text(value: float) -> str:

@@ -160,7 +160,7 @@ def _evaluation(
 def _loss_over_ddp(
     spec: ProjectSpec, method: MethodBase, row: dict[str, Any], training: WholeTraining
 ) -> tuple[BoundedValue, str | None]:
-    """Return the predicted loss over data parallelism's loss, with bounds, or the reason why it is unknown."""
+    """Return the predicted loss over data parallelism's loss, with bounds, and None; or no value and the reason."""
     at_scale = TrainingAtScale(
         loss_fit_method(method), float(spec.model.parameters), training.tokens, replicas=float(row["replicas"]),
         period=float(getattr(method, "period", 1)),

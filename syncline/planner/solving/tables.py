@@ -174,6 +174,7 @@ def _interval_text(row: Record) -> str:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
     met_above = row["sought"] in ("workers", "network", "bandwidth")
+    # The first outcome with one end decides: as predicted, else at a bound.
     one_ended = [
         row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds") if row[name] in ("from", "up to")
     ]
