@@ -213,6 +213,7 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
         fitting = []
+        # A method with replicas needs at least two.
         for index in parallel_indices + first_with_replicas if replicas > 1 else parallel_indices:
             nbytes = least_bytes(question, layout, methods[index])
             if nbytes <= limit_bytes:
