@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from syncline.costmodel import Hardware, ModelShape, Network
@@ -69,6 +68,9 @@ class AdviceQuestion:
         defaults: costs of failures that are 0 because the inputs do not set them, a line each.
         failures: failure model of the machines; None: nothing fails.
 
+    Attributes:
+        needed_tokens: cache of `syncline.planner.advice.equal_loss.tokens_needed`.
+
     Raises:
         SpecError: an invalid number, or a budget without prices.
     """
@@ -89,6 +91,8 @@ class AdviceQuestion:
     assumptions: tuple[Assumption, ...] = ()
     defaults: tuple[str, ...] = ()
     failures: FailuresSpec | None = None
+    needed_tokens: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _price_cache: PriceCache = field(default_factory=PriceCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
@@ -117,16 +121,6 @@ class AdviceQuestion:
     def steps(self) -> int:
         """Return the number of steps of a training on ``tokens``."""
         return max(1, round(self.tokens / self.batch_tokens))
-
-    @cached_property
-    def _price_cache(self) -> PriceCache:
-        """Return the cache of prices on the question's own network."""
-        return PriceCache()
-
-    @cached_property
-    def needed_tokens(self) -> dict[Any, Any]:
-        """Return the cache of `syncline.planner.advice.equal_loss.tokens_needed`."""
-        return {}
 
     def price_cache(self, network: Network) -> PriceCache:
         """Return the cache that all plans share on the question's network; a new one for another network."""

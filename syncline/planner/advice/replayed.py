@@ -210,7 +210,9 @@ class SimulatedPlan:
         In the first cycle no exchange of an earlier cycle is under way.
         """
         cycle = math.lcm(*(exchange.period for exchange in exchanges))
-        if 2 * cycle > MOST_STEPS or any(exchange.start or exchange.stop is not None for exchange in exchanges):
+        if 2 * cycle > MOST_STEPS:
+            return None
+        if any(exchange.start or exchange.stop is not None for exchange in exchanges):  # then the cycles differ
             return None
         calls: list[Call] = []
         for step in range(2 * cycle):

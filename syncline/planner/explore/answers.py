@@ -183,7 +183,7 @@ def curves_cached(settings: PageSettings) -> bool:
     return _curve_settings(settings) in _curve_cache
 
 
-_curve_cache: dict[PageSettings, Curves] = {}
+_curve_cache: dict[PageSettings, Curves] = {}  # no `lru_cache`, which cannot say whether it has a key
 MOST_CURVES = 64
 """Limit on the settings whose curves are in the cache."""
 

@@ -74,9 +74,8 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     """
     timed_rows = [row for row in ranking.rows if row["wall_clock_s"] is not None]
     untimed_rows = [row for row in ranking.rows if row["wall_clock_s"] is None]
-    shortest_s = min((row["wall_clock_low_s"] for row in timed_rows), default=1.0)
-    longest_s = max((row["wall_clock_high_s"] for row in timed_rows), default=1.0)
-    time_range_s = shortest_s, longest_s
+    lows_s, highs_s = ([row[f"wall_clock_{bound}_s"] for row in timed_rows] for bound in ("low", "high"))
+    time_range_s = min(lows_s, default=1.0), max(highs_s, default=1.0)
     tied_methods = ties(ranking.rows)
     ranked_cells, misfit_cells = [], []
     for rank, row in enumerate(timed_rows, start=1):  # rows that fit come first

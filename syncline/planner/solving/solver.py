@@ -190,13 +190,9 @@ def _exact_answer(
     # The plan's spec already has the question's batch.
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
     answer = answer_of(plan_question, spec, network, method=spec.methods[0])
-    record = answer.record | {"target": question.describe()}
-    spec_fields = rough_plan.plan.fields | {
-        "steps": spec.steps,
-        "tokens_per_worker": spec.worker_tokens,
-        "tokens": rough_plan.tokens,
-    }
-    return answer._replace(record=record | {"list": rough_plan.list_name, "fields": spec_fields})
+    lengths = {"steps": spec.steps, "tokens_per_worker": spec.worker_tokens, "tokens": rough_plan.tokens}
+    plan_fields = {"list": rough_plan.list_name, "fields": rough_plan.plan.fields | lengths}
+    return answer._replace(record=answer.record | {"target": question.describe()} | plan_fields)
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:

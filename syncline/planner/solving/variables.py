@@ -118,27 +118,19 @@ class DecisionVariable:
 
 def bandwidth_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the bandwidth of a link as a variable; the upload keeps its ratio to the bandwidth."""
-
-    def setting_at(value: float) -> ProjectionSetting:
-        return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
-
     return DecisionVariable(
         "bandwidth", sense="least", unit="B/s", owner=place.describe(), grid=_per_decade(LOWEST, HIGHEST),
-        whole_values=None, setting_at=setting_at, text=format_bandwidth,
-        current_value=float(place.link.bandwidth_bytes_per_s), place=place,
+        setting_at=lambda value: ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method),
+        whole_values=None, text=format_bandwidth, current_value=float(place.link.bandwidth_bytes_per_s), place=place,
     )  # fmt: skip
 
 
 def latency_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the one-way latency of a link as a variable; the grid also has 0, which may meet a target alone."""
-
-    def setting_at(value: float) -> ProjectionSetting:
-        return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
-
     return DecisionVariable(
         "latency", sense="most", unit="s", owner=place.describe(), grid=(0.0, *_per_decade(*LATENCIES_S)),
-        whole_values=None, setting_at=setting_at, text=format_seconds, current_value=float(place.link.latency_s),
-        place=place,
+        setting_at=lambda value: ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method),
+        whole_values=None, text=format_seconds, current_value=float(place.link.latency_s), place=place,
     )  # fmt: skip
 
 
