@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.costmodel.layouts.groups import egress_bytes, site_sizes
+from syncline.costmodel.layouts.groups import data_centre_sizes, egress_bytes, site_sizes
 from syncline.costmodel.prices import BOARD_POWER_W, PRICES, Prices, Usage, carbon_kg, cost, energy_j
 from syncline.errors import SpecError
+from syncline.specs import named_cluster
 
 DAY = Usage(accelerators=64, seconds=86_400.0, busy_s=43_200.0, egress_bytes=2e12)
 
@@ -96,5 +97,15 @@ def test_sites_of_networks() -> None:
     assert site_sizes(NETWORKS["two-sites"].network, 7) == (4, 3)
     assert site_sizes(Link(0.01, 1e8, "line"), 3) == (1, 1, 1)
     assert site_sizes(Link(0.01, 1e8, "line"), 1) == (1,)
+
+
+def test_no_bytes_leave_a_data_centre() -> None:
+    """Short links end in one data centre, whatever their levels; longer ones lead from site to site."""
+    for name, workers in (("nvlink4", 8), ("infiniband", 4), ("10gbe", 4), ("dgx-h100-superpod", 512)):
+        assert data_centre_sizes(NETWORKS[name].network, workers) == (workers,)
+    two_sites = named_cluster("two-sites-a100").network
+    for name in ("wan", "wan-metro"):
+        assert data_centre_sizes(NETWORKS[name].network, 3) == (1, 1, 1)
+    assert data_centre_sizes(two_sites, 64) == (32, 32) == site_sizes(two_sites, 64)
     with pytest.raises(SpecError, match="collective: got 'barrier'"):
         egress_bytes("barrier", 1.0, (1, 1))

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.hierarchical import group_peers, level_sizes
+from syncline.costmodel.collectives.nccl import DATA_CENTRE_S
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import LevelTopology, MultiLevel
@@ -338,3 +339,19 @@ def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
         units = network.sizes(workers)[-1]
         return (workers // units,) * units
     return (1,) * workers if isinstance(network, Link) else None
+
+
+def data_centre_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
+    """Return the number of workers in each data centre of a network: at each site if these are far apart.
+
+    Workers or outermost units whose links have at most the latency of `DATA_CENTRE_S` are in one data centre. None for
+    a graph, as in `site_sizes`.
+
+    >>> from syncline.costmodel import NETWORKS
+    >>> [data_centre_sizes(NETWORKS[name].network, 4) for name in ("10gbe", "wan", "two-sites")]
+    [(4,), (1, 1, 1, 1), (2, 2)]
+    """
+    outermost = network.levels[-1].link if isinstance(network, MultiLevel) else network
+    if isinstance(outermost, Link) and np.all(np.less_equal(outermost.latency_s, DATA_CENTRE_S)):
+        return (workers,)
+    return site_sizes(network, workers)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from syncline.costmodel import ModelShape
-from syncline.costmodel.layouts.groups import site_sizes
+from syncline.costmodel.layouts.groups import data_centre_sizes
 from syncline.costmodel.layouts.layout import GIVEN
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
@@ -267,7 +267,7 @@ def _egress_bytes_per_step(
     question: AdviceQuestion, plan: TrainingPlan, step_bytes: Floats | None, spec: ProjectSpec, projected: PlanRow
 ) -> float | None:
     """Return the billed bytes of a step that leave sites: 0 if all workers are at one site, None if unknown."""
-    sizes = site_sizes(question.network, question.workers)
+    sizes = data_centre_sizes(question.network, question.workers)
     if sizes is not None and len(sizes) == 1:
         return 0.0
     if sizes is not None and step_bytes is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import ModelShape, Network
-from syncline.costmodel.layouts.groups import capacities, egress_bytes, level_bytes, message_levels, site_sizes
+from syncline.costmodel.layouts.groups import capacities, data_centre_sizes, egress_bytes, level_bytes, message_levels
 from syncline.costmodel.layouts.partition import stage_layers
 from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.network.paths import Floats
@@ -295,7 +295,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         network: network with the sites.
         row: row of the method on that network.
     """
-    workers_of_sites = site_sizes(network, spec.workers)
+    workers_of_sites = data_centre_sizes(network, spec.workers)
     if workers_of_sites is None:
         return None
     if len(workers_of_sites) == 1:
