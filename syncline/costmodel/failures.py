@@ -88,8 +88,8 @@ def spares_always_suffice(
     """Return whether failed machines wait for a repair, for lack of spares, in less than a thousandth of the time.
 
     The number of units in repair has a Poisson distribution with mean rho, the failures during a repair. By Chernoff's
-    bound it is n or more, with n above rho, in at most ``e^(n - rho) (rho / n)^n`` of the time. Units count as those
-    with the most machines.
+    bound it is at least n, for n above rho, in at most ``e^(n - rho) (rho / n)^n`` of the time. Here n is the smallest
+    number of units for which the spares are too few, if each unit has as many machines as the largest.
 
     Args:
         rates: rates of several kinds of failures.
@@ -105,7 +105,7 @@ def spares_always_suffice(
     size = (workers, node_workers, sites)
     in_repair = sum(rate.units(*size) * rate.repair_s / rate.mtbf_s for rate in rates)  # rho
     too_many = spares // max((rate.unit_workers(*size) for rate in rates), default=1) + 1  # n
-    if not in_repair:
+    if not in_repair:  # no failures, or repairs that take no time
         return True
     log_bound = too_many - in_repair + too_many * math.log(in_repair / too_many)
     return too_many > in_repair and log_bound < math.log(1e-3)
