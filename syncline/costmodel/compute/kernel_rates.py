@@ -248,7 +248,7 @@ class KernelRates:
         source: origin of the numbers.
         launch_s: seconds in which the host launches a kernel of a compiled step.
         dispatch_s: seconds in which the host of an eager step dispatches an operation of PyTorch.
-        eager_s: ``dispatch_s`` per operation of `transformer_operations`, which counts only some of PyTorch's.
+        eager_s: ``dispatch_s`` per operation that `transformer_operations` counts, with PyTorch's others shared out.
         floor_s: t_0, seconds that a kernel takes beside its work.
         updates: rates of the kernels of updates; None if they were not measured.
     """

@@ -179,7 +179,7 @@ def stage_activation_bytes(
 class WorkerTensors:
     """The tensors of one worker of a replica, some of which belong to experts.
 
-    Objects are equal only if they are the same, so that caches of their results need not hash all tensors.
+    Two objects are equal only if they are identical, so that caches need not hash all tensors.
 
     Args:
         tensors: n tensors in order.
