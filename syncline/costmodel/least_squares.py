@@ -102,7 +102,7 @@ def _fit_from(start_logs: Floats, predict: Predict, measured: Floats, upper_logs
         cost, has_improved = cost_of(residuals), False
         at_bound = (logs >= upper_logs) & (gradient < 0)  # a step would move these beyond their bounds; they stay
         hessian[at_bound, :], hessian[:, at_bound], gradient[at_bound] = 0.0, 0.0, 0.0
-        while not has_improved and damping < 1e12:
+        while not has_improved and damping < 1e12:  # with more damping a step hardly moves
             # 1e-12 keeps the matrix regular where a constant has no effect.
             step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian) + 1e-12), -gradient)
             trial = np.minimum(logs + np.clip(step, -1, 1), upper_logs)  # no constant changes by more than a factor e
