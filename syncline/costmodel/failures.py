@@ -249,9 +249,9 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     (3180, 3220)
     """
     require(stop_s >= 0, "stop", stop_s, "a time, not negative")
-    if not stop_s:
+    if not stop_s:  # checkpoints that take no time
         return 0.0
-    if math.isinf(mtbf_s):
+    if math.isinf(mtbf_s):  # no failures
         return math.inf
     relative_stop = stop_s / mtbf_s
 

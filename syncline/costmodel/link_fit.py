@@ -155,7 +155,7 @@ def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall])
         calls: measurements of the collective.
     """
     measured_s = np.array([call.seconds for call in calls])
-    links_s = _gloo_calls_s(calls, GlooCosts(costs.message_s))
+    links_s = _gloo_calls_s(calls, GlooCosts(costs.message_s))  # without the costs of `cost_columns`
     workers = sorted({call.workers for call in calls})
     columns = cost_columns(calls, workers, [kind])
     units = np.array([TYPICAL_S] * len(workers) + [TYPICAL_BYTE_S])

@@ -86,7 +86,7 @@ class Layout:
             raise SpecError("layout.expert_tensor", self.expert_tensor, f"a divisor of layout.tensor, {self.tensor}")
         require_one_of("layout.context_by", self.context_by, CONTEXTS)
         most_experts = self.tensor // self.expert_tensor_workers * self.gradient_workers  # t c d / f
-        factors = {  # of each limit; the shortest text stays if limits are equal
+        factors = {  # text by limit; of equal limits the last text stays, which is the shortest
             most_experts: "tensor times context times data,",
             self.gradient_workers: "context times data,",
             self.data: "layout.data, which is",
