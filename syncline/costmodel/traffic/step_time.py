@@ -163,7 +163,7 @@ class Worker:
 
     def rebase(self) -> None:
         """Shift the clocks so that the worker's time is 0 s."""
-        # Idle times beyond the limit have the same effect, so that `future_state` shall not tell them apart.
+        # All idle times beyond the limit have the same effect; cut to the limit, they give equal states.
         self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_limit_s)
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
