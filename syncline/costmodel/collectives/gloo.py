@@ -36,8 +36,7 @@ once, each on its own link, over idle connections,
 with D the download bandwidth of the root's link.
 
 gloo has one connection for each pair of workers. If ``GlooCosts.connection`` limits it, a ring, a message to one child
-of a tree and a chunk of a reduce have at most this rate; children of a parent together have its link's. The simulators
-know no limit of a connection.
+of a tree and a chunk of a reduce have at most this rate; children of a parent together have its link's.
 
 The software costs are added to these times, see `syncline.costmodel.network.software_costs`.
 

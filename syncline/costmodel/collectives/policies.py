@@ -174,9 +174,7 @@ def algorithm_for(
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
     """Return an algorithm's name; by default ``auto``, or None if the network has a library (`knows_library`)."""
-    if name:
-        return name
-    return None if knows_library(network) else "auto"
+    return name or (None if knows_library(network) else "auto")
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:

@@ -290,9 +290,7 @@ def _level_prices(
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
     """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else only the named one."""
     policy = algorithm_of(algorithms, kind)
-    if policy == "auto":
-        return HIERARCHICAL[kind]
-    return tuple(name for name in HIERARCHICAL[kind] if name == policy)
+    return tuple(name for name in HIERARCHICAL[kind] if policy in ("auto", name))
 
 
 def _group_price(

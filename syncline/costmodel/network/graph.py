@@ -186,10 +186,7 @@ class Routed(NetworkTopology):
         """Return the channels, latency and overhead of each message's route."""
         # Each pair of a sender and a receiver has one number, so that its route is looked up once.
         pairs, pair_index = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
-        routes = []
-        for pair in pairs.tolist():
-            sender, receiver = divmod(pair, self.workers)
-            routes.append(self._route(sender, receiver))
+        routes = [self._route(*divmod(pair, self.workers)) for pair in pairs.tolist()]
         channels = np.full((len(routes), max(map(len, routes), default=0)), -1, dtype=np.int64)
         latency_s, overhead_s = np.zeros(len(routes)), np.zeros(len(routes))
         for index, route in enumerate(routes):

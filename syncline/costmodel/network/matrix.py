@@ -258,10 +258,7 @@ class MatrixTopology(ByValue, NetworkTopology):
             "uplinks": [f"{name}'s uplink" for name in places] * 2,
             "connections": ["connection"] * self.workers**2,
         }
-        names: list[str] = []
-        for kind in self._rates:
-            names += names_by_kind[kind]
-        return names
+        return list(itertools.chain.from_iterable(names_by_kind[kind] for kind in self._rates))
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths of messages between workers, over lines, cards and uplinks."""

@@ -358,11 +358,6 @@ class LevelTopology(ByValue, NetworkTopology):
         switch, rank_at_switch = np.divmod(rank_in_node, node_switch_workers)
         return unit * switches + switch, node * node_switch_workers + rank_at_switch
 
-    def _rail(self, workers: Ints) -> Ints:
-        """Return the number of each worker's rail in its node, for the second level."""
-        node_workers = self.shape.unit_workers[0]
-        return workers % node_workers * self.shape.rails[1] // node_workers
-
     def level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels of workers in a level: each worker's rail, and its unit's pool if the level has pools."""
         rails = self.shape.rails[level_index]
@@ -391,11 +386,14 @@ class LevelTopology(ByValue, NetworkTopology):
         leaving_workers, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
         columns: list[Ints] = []  # the channels on the way: arrays with an entry for each message, -1 for no channel
         if cross_rail:
-            changes_rail = (top_level >= 1) & (self._rail(senders) != self._rail(receivers))
+            node_workers, node_rails = shape.unit_workers[0], shape.rails[1]
+            sender_rail = senders % node_workers * node_rails // node_workers
+            receiver_rail = receivers % node_workers * node_rails // node_workers
+            changes_rail = (top_level >= 1) & (sender_rail != receiver_rail)
             if cross_rail == "spine":
                 top_level = np.where(changes_rail, np.maximum(top_level, 2), top_level)
             else:  # "inside": by the peer, the worker of the sender's node with the receiver's number in its node
-                via_peer, node_workers = changes_rail, shape.unit_workers[0]
+                via_peer = changes_rail
                 peers = senders // node_workers * node_workers + receivers % node_workers
                 leaving_workers = np.where(via_peer, peers, senders)
                 up, down = self.level_channels(0, senders, down=False), self.level_channels(0, peers, down=True)
