@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.questions import question_of
 from syncline.questions.declare import REQUIRED, SAME, SHELL, Option, Question, appearance_of, flag_of, listed
 from syncline.registry import import_reference, lazy_function, no_code
@@ -89,8 +89,7 @@ def read_values(flag: str, text: str) -> Any:
 
 def read_on_or_off(flag: str, text: str) -> bool:
     """Return True for the text ``on`` and False for ``off``; refuse other texts."""
-    if text not in ("on", "off"):
-        raise SpecError(flag, text, one_of(("on", "off"), text))
+    require_one_of(flag, text, ("on", "off"))
     return text == "on"
 
 

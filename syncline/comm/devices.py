@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "gloo", "nccl")
@@ -54,8 +54,7 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
         gpus: number of GPUs of this machine; torch counts them if None.
     """
     for field, value, names in (("device", device, DEVICES), ("backend", backend, BACKENDS)):
-        if value not in names:
-            raise SpecError(field, value, one_of(names, value))
+        require_one_of(field, value, names)
     gpus = torch.cuda.device_count() if gpus is None else gpus
     if device == "cuda" and not gpus:
         raise SpecError("device", device, "cpu, as torch finds no GPU here")

@@ -17,7 +17,7 @@ from syncline.costmodel.traffic.packing import (
     packed_bytes,
     pairs_bytes,
 )
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by their number of bytes."""
@@ -266,8 +266,7 @@ class SparsePairs:
     def __post_init__(self) -> None:
         if self.index_bits not in (0, 16, 32, 64):
             raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for the fewest that suffice")
-        if self.value_format not in VALUE_DTYPES:
-            raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
+        require_one_of("value_format", self.value_format, VALUE_DTYPES)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
         """Return the bytes of ``pairs`` pairs whose indices are within chunks of ``chunk`` entries."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 from syncline.fields import kind_of_model, refusals, validate
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import PYTHON, Registry, call_reference, import_reference, is_reference
@@ -93,8 +93,7 @@ def named(name: str, path: str = "") -> dict[str, Any]:
         _add_presets(name, kind_named(name, path))
         return dict(METHODS.get(name, {"kind": name}))  # a preset may have the name of its kind
     load_plugins()  # a package may have the preset
-    if name not in METHODS:
-        raise SpecError(path, name, one_of(METHODS, name))
+    require_one_of(path, name, METHODS)
     return dict(METHODS[name])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.comm import Communicator, flatten_rows
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.optim.base import SyncPolicy
 from syncline.seeds import seed64
 
@@ -19,8 +19,7 @@ from syncline.seeds import seed64
 def _check_names(names: Iterable[str], available: tuple[str, ...]) -> None:
     """Raise a SpecError for the first name that is not available."""
     for name in names:
-        if name not in available:
-            raise SpecError("sync", name, one_of(available, name))
+        require_one_of("sync", name, available)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.errors import SpecError, error_text, one_of
+from syncline.errors import SpecError, error_text, require_one_of
 from syncline.optim.base import Hyperparameters, SteppingRule, UpdateRule
 from syncline.optim.instances import METHOD_KEYS, GroupOptions, Probe, TorchOptimizers, is_state
 from syncline.optim.method import Method
@@ -59,8 +59,7 @@ class TorchRule(SteppingRule):
         for name in self.average_states:
             if not self.probe.states:
                 raise SpecError("rule.average_states", name, f"none, as {self.probe.name} keeps no tensors")
-            if name not in self.probe.states:
-                raise SpecError("rule.average_states", name, one_of(self.probe.states, name))
+            require_one_of("rule.average_states", name, self.probe.states)
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from syncline.comm import (
     repeat_for_workers,
 )
 from syncline.costmodel.traffic.packing import sum_levels
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.optim.base import ParamRow, Reducer
 from syncline.optim.quantisers import most_levels, quantise_lp, quantise_max, random_bools, uniform
 from syncline.optim.scalings import nan_where_nonfinite
@@ -269,8 +269,7 @@ class ServerVote(Vote):
 
 def check_ties(ties: str) -> None:
     """Raise a SpecError if ``ties`` does not name a replacement of zeros and tied votes, see ``break_zeros``."""
-    if ties not in TIES:
-        raise SpecError("ties", ties, one_of(TIES, ties))
+    require_one_of("ties", ties, TIES)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages, repeats_rounds
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 from syncline.planner.transfer import Transfer, transfers
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import simulated_s
@@ -143,10 +143,8 @@ class CostQuestion:
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
         for kind in collectives or ():
-            if kind not in COLLECTIVES:
-                raise SpecError("--collective", kind, one_of(COLLECTIVES, kind))
-        if protocol not in get_args(Rule):
-            raise SpecError("--protocol", protocol, one_of(get_args(Rule), protocol))
+            require_one_of("--collective", kind, COLLECTIVES)
+        require_one_of("--protocol", protocol, get_args(Rule))
         starts_s = None if starts is None else _parse_starts(starts, workers)
         parsed_networks = tuple(parse_network(name, "--network") for name in networks or (NETWORK,))
         if workers is None and starts_s is not None:

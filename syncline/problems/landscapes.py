@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.problems.base import Rows
 from syncline.problems.random_draws import StepStream, gaussian, torch_generator
 
@@ -254,8 +254,7 @@ class Quadratic(Landscape):
         for field, point in (("start", self.start), ("optimum", self.optimum)):
             if point is not None and len(point) != dimension:
                 raise SpecError(f"problem.{field}", point, f"{dimension} coordinates, as many as the spectrum has")
-        if self.start_basis not in START_BASES:
-            raise SpecError("problem.start_basis", self.start_basis, one_of(START_BASES, self.start_basis))
+        require_one_of("problem.start_basis", self.start_basis, START_BASES)
         if not 0 <= self.start_jitter < math.inf:
             raise SpecError("problem.start_jitter", self.start_jitter, "a finite number, 0 or larger")
         if self.angle_deg and (dimension != 2 or self.rotation_seed is not None):

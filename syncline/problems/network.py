@@ -17,7 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn import functional as F
 
 from syncline.comm import rows_share_memory
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.problems.base import Rows
 from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels, may_keep_mean
 
@@ -195,8 +195,7 @@ class PerWorkerGradients:
     """
 
     def __init__(self, loss: Loss, execution: Execution = "auto") -> None:
-        if execution not in WAYS:
-            raise SpecError("problem.how", execution, one_of(WAYS, execution))
+        require_one_of("problem.how", execution, WAYS)
         self._loss, self._execution, self._pass_size = loss, execution, PassSize()
         self.keeps_mean = False
 

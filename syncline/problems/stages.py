@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from syncline.costmodel.layouts.pipelines import block_stages, even_parts
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.problems.base import Task
 from syncline.problems.gpt import GPT
 
@@ -116,8 +116,7 @@ class DelayedTask:
     ) -> None:
         """Prepare the history of each parameter; see `DelayedTask` for the arguments."""
         for name, delay in delays.items():
-            if name not in task.params:
-                raise SpecError("delays", name, one_of(task.params, name))
+            require_one_of("delays", name, task.params)
             if int(torch.as_tensor(delay).min()) < 0:  # one delay, or one for each coordinate
                 raise SpecError(f"delays.{name}", delay, "updates, at least 0")
         self._task, self._predict = task, predict

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.randomness import preserved, seed_all
 
 BatchLoss = Callable[[Any, Any], Tensor]
@@ -173,8 +173,7 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     matrices = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() >= 2}
     if chosen is not None:
         for name in chosen:
-            if name not in matrices:
-                raise SpecError("problem.matrices", name, one_of(matrices, name))
+            require_one_of("problem.matrices", name, matrices)
         return tuple(chosen)
     head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
     names = tuple(name for name, p in matrices.items() if id(p) not in tables)

@@ -13,7 +13,7 @@ from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_ste
 from syncline.costmodel.failures import FAILURE_RATES
 from syncline.costmodel.prices import PRICES
 from syncline.costmodel.scaling.published import loss_fits
-from syncline.errors import SpecError, error_text, one_of
+from syncline.errors import SpecError, error_text, require_one_of
 from syncline.methods import METHOD_KINDS, METHODS, load_plugins, method_of
 from syncline.planner.projection.memory_plan import memory_of
 from syncline.questions.catalogue import List
@@ -267,8 +267,7 @@ def rows_of_catalogue(question: List, report: ReportLine = _ignore_line) -> Cata
         SpecError: there is no such catalogue, or it does not depend on an option that is given.
     """
     catalogue = question.catalogue
-    if catalogue not in CATALOGUES:
-        raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
+    require_one_of("list", catalogue, CATALOGUES)
     if catalogue != "methods":
         for name, value in (("model", question.model), ("workers", question.workers)):
             if value is not None:

@@ -11,7 +11,7 @@ from syncline.costmodel.collectives.policies import POLICIES, algorithm_or_auto,
 from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
-from syncline.errors import SpecError, one_of
+from syncline.errors import require_one_of
 from syncline.fields import Spec, parsed
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.units import parse_bandwidth, parse_bytes
@@ -24,8 +24,7 @@ def parse_algorithm(value: Any, path: str) -> str | None:
     if value is None:
         return None
     names = (*POLICIES, *ALGORITHM_NAMES)
-    if value not in names:
-        raise SpecError(path, value, one_of(names, value))
+    require_one_of(path, value, names)
     return str(value)
 
 

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from syncline.costmodel.network.software_costs import GLOO
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 
 TIMED_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
 """The collectives that are timed by default; ``send`` is a message from rank 0 to the last rank."""
@@ -70,8 +70,7 @@ class Timing:
 
     def __post_init__(self) -> None:
         for name in self.collectives:
-            if name not in (*GLOO, "send"):
-                raise SpecError("collectives", name, one_of((*GLOO, "send"), name))
+            require_one_of("collectives", name, (*GLOO, "send"))
         if not self.collectives or not self.sizes or min(self.sizes) < 1:
             raise SpecError("sizes", list(self.sizes), "at least one size of 1 byte or more, and a collective")
         if not self.budget_s > 0 or not 1 <= self.fewest <= self.most or not self.longest_s > 0:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from syncline.costmodel import COLLECTIVES
 from syncline.costmodel.compute.kernel_rates import FORMATS
 from syncline.costmodel.compute.operations import Kind
-from syncline.errors import SpecError, one_of, within
+from syncline.errors import SpecError, require_one_of, within
 from syncline.measure.recording.record import (
     Computed,
     CountedOperation,
@@ -177,8 +177,7 @@ def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) ->
     kinds = events["kind"].drop_null()  # most events have no kind
     for name, words, known_words in (("event", events["event"], EVENT_CLASSES), ("kind", kinds, COLLECTIVES)):
         for word in pc.unique(words).to_pylist():
-            if word not in known_words:
-                raise SpecError(name, word, one_of(known_words, word))
+            require_one_of(name, word, known_words)
 
 
 def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
@@ -250,8 +249,7 @@ def _segments(operations: pa.Table) -> list[Operations]:
             raise SpecError(name, float(column[~usable][0]), "a finite number that is not negative")
     for name, names in (("kind", get_args(Kind)), ("precision", ("", *FORMATS))):
         for word in pc.unique(operations[name]).to_pylist():
-            if word not in names:
-                raise SpecError(name, word, one_of(names, word))
+            require_one_of(name, word, names)
     segments: list[list[CountedOperation]] = [[] for _ in range(segment_numbers[-1] + 1)]
     columns = [operations[name].to_pylist() for name in ("flops", "bytes", "kind", "precision", "shape", "causal")]
     for segment, flops, nbytes, kind, precision, shape, causal in zip(segment_numbers.tolist(), *columns, strict=True):

@@ -24,7 +24,7 @@ from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.compute.operations import Operation, kernel_s
 from syncline.costmodel.network.link import among, topology
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
@@ -103,8 +103,7 @@ def host_behaviour(host: str | None, hardware: Hardware | MeasuredComputing, pat
     if host is None:
         is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")  # measured on a CPU
         return "waits" if is_cpu else "ahead"
-    if host not in HOSTS:
-        raise SpecError(path, host, one_of(HOSTS, host))
+    require_one_of(path, host, HOSTS)
     return host
 
 

@@ -21,7 +21,7 @@ from syncline.costmodel.layouts.groups import site_sizes
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 from syncline.methods import METHODS, method_of, named
 from syncline.planner.periods import exchanges_now_and_then
 from syncline.planner.projection.projections import refusal_of, with_steps_for
@@ -149,8 +149,7 @@ def _methods(text: str) -> tuple[str, ...]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in METHODS:
-            raise SpecError("methods", name, one_of(METHODS, name))
+        require_one_of("methods", name, METHODS)
     methods = tuple(dict.fromkeys(name for name in names if name != BASELINE))
     if len(methods) > MOST_METHODS:
         raise SpecError("methods", len(methods), f"at most {MOST_METHODS}")
@@ -275,8 +274,7 @@ def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
     Raises:
         SpecError: there is no such setting, or the value is not allowed.
     """
-    if name not in BY_NAME:
-        raise SpecError("link", name, one_of(BY_NAME, name))
+    require_one_of("link", name, BY_NAME)
     settings = replace(settings, **{name: BY_NAME[name].read(text)})
     line = line_between_places(settings) if name == "network" else None
     if line is None:

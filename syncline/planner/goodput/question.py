@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.fields import MANY
 from syncline.planner.goodput.planned import reformed_goodput, restarted_goodput
 from syncline.planner.tables.table import table
@@ -72,8 +72,7 @@ class GoodputQuestion:
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
         for recovery in self.recoveries:
-            if recovery not in RECOVERIES:
-                raise SpecError("--recovery", recovery, one_of(RECOVERIES, recovery))
+            require_one_of("--recovery", recovery, RECOVERIES)
         counts_and_limits = [] if self.steps is None else [("--steps", self.steps, MANY)]
         counts_and_limits += [("--seeds", self.seeds, MOST_SEEDS), ("--period", self.period, MANY)]
         counts_and_limits += [("--workers", count, MOST_WORKERS) for count in self.workers]

@@ -15,7 +15,7 @@ from syncline.columns import distinct_by_key
 from syncline.costmodel import NETWORKS, Link, Model, ModelShape
 from syncline.costmodel.scaling.published import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.fields import MANY, explain
 from syncline.methods import MethodBase
 from syncline.planner.periods import methods_at_period
@@ -102,8 +102,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     }
     for name, (value, choices) in checked_values.items():
         if value is not None:
-            if value not in choices:
-                raise SpecError(f"--{name}", value, one_of(choices, value))
+            require_one_of(f"--{name}", value, choices)
             changed_fields[name] = value
     specs: list[ProjectSpec] = []
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from syncline.costmodel import Link, Network
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.methods import MethodBase, named
 from syncline.planner.projection.projections import Options, names_of, variants, with_batch
 from syncline.planner.projection.whole_training import WholeTraining
@@ -84,8 +84,7 @@ class InverseProblem:
 
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
-        if self.variable not in VARIABLES:
-            raise SpecError("variable", self.variable, one_of(VARIABLES, self.variable))
+        require_one_of("variable", self.variable, VARIABLES)
         self.targets.check(self.training)
         if self.most is not None and self.most < 1:
             raise SpecError("most", self.most, "a number of workers, at least 1")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline.errors import SpecError, SynclineError, require_one_of
 from syncline.files import parse_yaml
 from syncline.runs.sweep.grid import Configuration, SweptSpec, combinations, configurations
 from syncline.runs.sweep.identity import CLOCK_FIELDS, canonical
@@ -187,8 +187,7 @@ class Search:
         if self.trials is None:
             raise SpecError("--trials", None, "the number of trials for each combination of the grids")
         algorithm = self.algorithm or "optuna"
-        if algorithm not in SEARCHES:
-            raise SpecError("--search", algorithm, one_of(SEARCHES, algorithm))
+        require_one_of("--search", algorithm, SEARCHES)
         if self.trials < 1:
             raise SpecError("--trials", self.trials, "at least 1")
         clock_grids = [grid for grid in grids if grid.path.split(".")[0] in CLOCK_FIELDS]

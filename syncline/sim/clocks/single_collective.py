@@ -19,7 +19,7 @@ from syncline.costmodel.layouts.groups import copies_of_groups, different_groups
 from syncline.costmodel.network.link import Link, MemberTopology, among, on_channels_of, topology
 from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.traffic.call import Call
-from syncline.errors import SpecError, one_of
+from syncline.errors import require_one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
 from syncline.sim.events.run import events_finish_s, run_events
 from syncline.sim.lockstep.collectives import run_collective
@@ -118,8 +118,7 @@ def _finish_s(
 
     ``evaluator`` is as in `collective_finish_s`; ``routed`` is a function that returns the rounds on the topology.
     """
-    if evaluator not in EVALUATORS:
-        raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
+    require_one_of("evaluator", evaluator, EVALUATORS)
     if evaluator != "events":
         try:
             ports = Ports.at_entry(starts_s, len(worker_topology.bandwidth_bytes_per_s))

@@ -19,7 +19,7 @@ from syncline.costmodel.network.places import place_of
 from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
 from syncline.sim.clocks.single_collective import EVALUATORS, collective_finish_s, simulated_s
 from syncline.sim.events.run import run_events
@@ -121,8 +121,7 @@ def clock(
         SpecError: an argument that cannot be used.
         Contention: with lockstep, transfers that share a channel in a way that only the events can follow.
     """
-    if evaluator not in EVALUATORS:
-        raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, evaluator))
+    require_one_of("clock.evaluator", evaluator, EVALUATORS)
     for name, count in (("workers", workers), ("steps", steps)):
         require(count >= 1, f"clock.{name}", count, "at least 1")
     try:

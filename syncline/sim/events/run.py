@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
-from syncline.errors import SpecError, one_of
+from syncline.errors import require_one_of
 from syncline.sim.lockstep.recurrences import RULES
 from syncline.sim.program.instructions import Collective, Delay, Program
 from syncline.sim.program.timeline import Timeline
@@ -72,8 +72,7 @@ def _simulation(
     delay: Delay | None = None,
 ) -> Any:
     """Return the `Simulation` of programs; the first call loads the compiled core in 0.15 s."""
-    if rule not in RULES:
-        raise SpecError("rule", rule, one_of(RULES, rule))
+    require_one_of("rule", rule, RULES)
     from syncline.sim.events.simulation import Simulation
 
     return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay)

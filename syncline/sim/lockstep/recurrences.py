@@ -18,7 +18,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.paths import Floats
-from syncline.errors import SpecError, one_of
+from syncline.errors import require_one_of
 from syncline.sim.lockstep.rings import eager_rounds, rendezvous_rounds
 from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds, RoutedSequence
 from syncline.sim.lockstep.shared_flow import SharedFlow
@@ -93,8 +93,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
         SpecError: an unknown rule.
         Contention: transfers share a channel but do not begin and end together.
     """
-    if rule not in RULES:
-        raise SpecError("rule", rule, one_of(RULES, rule))
+    require_one_of("rule", rule, RULES)
     run_round, run_rings = _eager, _eager_rings
     if rule == "rendezvous":
         run_round, run_rings = _rendezvous, _rendezvous_rings

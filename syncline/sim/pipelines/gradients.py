@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.sim.pipelines.orders import PipelineTask, Schedule, part_of
 
 Weights = Literal["stashed", "current", "corrected"]
@@ -75,8 +75,7 @@ class PipelineMath:
         self.stages = len(optimizers)
         if len(parts) != self.stages * schedule.chunks:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
-        if backward_weights not in WEIGHTS:
-            raise SpecError("backward_weights", backward_weights, one_of(WEIGHTS, backward_weights))
+        require_one_of("backward_weights", backward_weights, WEIGHTS)
         self.schedule, self.parts, self.optimizers = schedule, parts, optimizers
         self.backward_weights = backward_weights
         self.inputs, self.loss, self.after_update = inputs, loss, after_update

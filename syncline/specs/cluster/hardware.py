@@ -13,7 +13,7 @@ from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, read_times
 from syncline.costmodel.prices import PRICES, Prices
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 from syncline.fields import Spec, validate
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
 from syncline.specs.cluster.reading import (
@@ -163,8 +163,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
     collectives = []
     with user_field_names(path):
         for kind, times in description.collectives.items():
-            if kind not in COLLECTIVES:
-                raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
+            require_one_of("collectives", kind, COLLECTIVES)
             collectives.append(_parse_measured_times(kind, times, gpu=description.name, path=f"collectives.{kind}"))
         name = description.name or f"{1e-9 * description.peak_flops:.3g} GFLOP/s"
         return Hardware(**(dict(description) | {"name": name, "collectives": tuple(collectives)}))

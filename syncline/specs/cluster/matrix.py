@@ -16,7 +16,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix, Per
 from syncline.costmodel.network.network_links import with_links
 from syncline.costmodel.network.tcp import Tcp
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, one_of, require_one_of
 from syncline.fields import INSTANCE, Seconds, parsed
 from syncline.specs.cluster.library_costs import GlooField, HivemindDescription, HivemindField, NcclField, TcpField
 from syncline.specs.cluster.links import LinkDescription, NetworkDescription, Part, link_fields
@@ -232,8 +232,7 @@ class MatrixDescription(NetworkDescription):
         for row, path in rows:
             source, target, link = self._line(row, path)
             for end, name in (("from", source), ("to", target)):
-                if name not in names:
-                    raise SpecError(f"{path}.{end}", name, one_of(names, name))
+                require_one_of(f"{path}.{end}", name, names)
             if (source, target) in lines:
                 raise SpecError(path, f"{source} to {target}", "one line from a place to another")
             lines[source, target] = link

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.recording.record_files import read_record, record_tables
@@ -32,8 +32,7 @@ TRACE_FILE = re.compile(r"(.*)\.(\d+)\.et")
 
 def convert(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
     """Convert a recorded trace to Chakra execution traces, or back; return a row per rank, the folder, a message."""
-    if question.action not in ACTIONS:
-        raise SpecError("action", question.action, one_of(ACTIONS, question.action))
+    require_one_of("action", question.action, ACTIONS)
     source, exact = question.source, question.out is not None  # a default folder gets a number if it exists
     kind = "chakra" if question.action == "export" else "record"
     target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
