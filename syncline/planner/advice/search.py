@@ -219,9 +219,8 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
             if nbytes <= limit_bytes:
                 fitting.append(index)
             elif index in first_with_replicas:
-                least_bytes_so_far, _ = result.too_large.get(replicas, (math.inf, layout))
-                if nbytes < least_bytes_so_far:
-                    result.too_large[replicas] = nbytes, layout
+                smallest = result.too_large.get(replicas, (math.inf, layout))
+                result.too_large[replicas] = min(smallest, (nbytes, layout), key=itemgetter(0))
         if not fitting:
             continue
         for placement in placements_of(question.network, layout, question.workers):

@@ -298,9 +298,14 @@ def line_name(settings: PageSettings) -> str:
     return "a site's line" if line is None else f"the narrowest line ({line.link.name or line.name})"
 
 
-def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _usable_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of methods that have a time and fit into memory, or whose memory is unknown."""
+    return [row for row in rows if row["wall_clock_s"] is not None and row["fits"] is not False]
+
+
+def ties(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the fastest method that fits and the methods that tie with it; an empty list if no method ties."""
-    usable = [row for row in rows if row["wall_clock_s"] is not None and row["fits"] is not False]
+    usable = _usable_rows(rows)
     if not usable:
         return []
     best = usable[0]["wall_clock_s"]
@@ -310,7 +315,7 @@ def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def headline(ranking: Ranking) -> str:
     """Return the sentence with the fastest method, its time with bounds, and its speedup over the baseline."""
-    usable = [row for row in ranking.rows if row["wall_clock_s"] is not None and row["fits"] is not False]
+    usable = _usable_rows(ranking.rows)
     if not usable:
         return "None of these methods fits into the memory of a worker: share a replica among more workers."
     first, baseline = usable[0], ranking.baseline

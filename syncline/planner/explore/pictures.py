@@ -56,6 +56,12 @@ def swatch(method: str) -> str:
     )
 
 
+def _tick(x: float, axis: float, text: str, anchor: str) -> list[str]:
+    """Return a tick of the horizontal axis, with its text below, as SVG elements."""
+    line = f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{axis}" y2="{axis + 4}"/>'
+    return [line, f'<text x="{x:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>']
+
+
 def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Return ticks between two bandwidths, at powers of ten of bits per second, each with its text.
 
@@ -102,11 +108,7 @@ def utilisation_picture(
     for index, (rate, text) in enumerate(ticks):
         anchor = "start" if index == 0 else "end" if index == len(ticks) - 1 and narrow else "middle"
         label = text.replace("bit/s", "").strip() if narrow else text
-        out.append(
-            f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + plot_height}" '
-            f'y2="{top + plot_height + 4}"/>'
-        )
-        out.append(f'<text x="{x(rate):.1f}" y="{top + plot_height + 17}" text-anchor="{anchor}">{label}</text>')
+        out += _tick(x(rate), top + plot_height, label, anchor)
     unit = ", bit/s" if narrow else ""
     name = f"bandwidth of {line}{unit}"
     out.append(f'<text x="{margin + plot_width / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
@@ -217,8 +219,7 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
         x = margin + scale * seconds
         anchor = "start" if seconds == 0 else "end" if x > margin + plot_width - 24 else "middle"
-        out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{axis}" y2="{axis + 4}"/>')
-        out.append(f'<text x="{x:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
+        out += _tick(x, axis, text, anchor)
     names = ", ".join(f"{row.method} computes {share_text(_computing_share(row.round))}" for row in rows)
     return _svg(width, height, inside=out, description=f"{format_seconds(window)} of training: {names}")
 

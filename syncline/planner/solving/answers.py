@@ -44,6 +44,13 @@ def quantity_text(name: str, value: float, training: WholeTraining) -> str:
     return texts[name] if name in texts else format_seconds(value)
 
 
+def _reached_text(evaluation: Evaluation, training: WholeTraining) -> str:
+    """Return as text the predicted quantity of the target that is met by least, or missed by most."""
+    target = evaluation.tightest_target
+    quantity = evaluation.quantities[target].predicted
+    return quantity_text(target, math.nan if quantity is None else quantity, training)
+
+
 def reason_for_no_value(trials: Trials) -> tuple[str, float]:
     """Return the reason why no tried value meets the targets, and the nearest value.
 
@@ -68,9 +75,7 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
         evaluation: evaluation at this value.
     """
     variable, target = trials.variable, evaluation.tightest_target
-    quantity = evaluation.quantities[target].predicted
-    assert quantity is not None
-    reached_text = quantity_text(target, quantity, trials.training)
+    reached_text = _reached_text(evaluation, trials.training)
     if target == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
         return f"it takes {reached_text}{workers_text}; --layout divides a replica over workers"
@@ -152,9 +157,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     if value is None and predicted.holds == "always":  # then the value which is nearest to missing the target
         met = {tried: trial for tried, trial in trials.evaluations.items() if trial.is_met}
         row_value = min(met, key=lambda tried: met[tried].predicted_margin)
-        target = met[row_value].tightest_target
-        quantity: Any = met[row_value].quantities[target].predicted
-        reason = f"met even at {variable.text(row_value)}: {quantity_text(target, quantity, question.training)}"
+        reason = f"met even at {variable.text(row_value)}: {_reached_text(met[row_value], question.training)}"
     elif value is None:
         reason, row_value = reason_for_no_value(trials)
     assert row_value is not None
@@ -270,29 +273,22 @@ def _cheapest_link(
     names = [offer.link.name for offer in offers]
     nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].predicted_margin, nan=-math.inf))
     best = met[0] if met else nearest
-    trial, target = trials[best], trials[best].tightest_target
-    reason = None
-    if met:
-        holds = "always" if len(met) == len(offers) else "in parts"
-    else:
+    trial, reason = trials[best], None
+    holds = "always" if len(met) == len(offers) else "in parts"
+    if not met:
         holds = "unknown" if all(other.is_met is None for other in trials) else "never"
-        reason = trial.unknown_reason
-        if reason is None:
-            quantity = trial.quantities[target].predicted or math.nan
-            reason = f"at best {quantity_text(target, quantity, question.training)}"
+        reason = trial.unknown_reason or f"at best {_reached_text(trial, question.training)}"
         if holds == "never":
             reason += f", by {names[best]}"
+    value, low, high = (names[indices[0]] if indices else None for indices in (met, met_optimistic, met_pessimistic))
     row = {
         "sought": "network", "of": place.describe(), "level": place.name, "unit": "", "target": question.describe(),
-        "holds": holds,
-        "value": names[met[0]] if met else None,
-        "low": names[met_optimistic[0]] if met_optimistic else None,
-        "high": names[met_pessimistic[0]] if met_pessimistic else None,
+        "holds": holds, "value": value, "low": low, "high": high,
         "optimistic_holds": "from" if met_optimistic else "never",
         "pessimistic_holds": "from" if met_pessimistic else "never",
         "shortest": None, "spans": [[names[index], names[index]] for index in met],
         "now": place.link.name, "now_holds": current.is_met,
-        "decides": target.removesuffix("_s"), "why": reason, "at": names[best],
+        "decides": trial.tightest_target.removesuffix("_s"), "why": reason, "at": names[best],
         "by": "money" if by_money else "bandwidth", "money": costs[best], "network_month": offers[best].month_price,
         **trial.row,
     }  # fmt: skip
