@@ -18,7 +18,7 @@ def print_answer(question: Any) -> None:
         _write_grid(question)
         return
     result = answer(question)
-    tables = [] if options["json"] else tables_of(result, options.get("columns"))
+    tables = [] if options["json"] else tables_of(result, options.get("columns"))  # a wrong column writes no file
     file_lines = []
     if options.get("csv"):
         file_lines.append(f"rows in {write_csv(result.rows, options['csv'])}")
