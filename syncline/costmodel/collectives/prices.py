@@ -417,7 +417,7 @@ def _timed_price(
         fastest = 0 if np.all(np.isnan(all_seconds)) else int(np.nanargmin(all_seconds))
         seconds, source = times[fastest]
         prices.append(CollectivePrices(seconds, (names[fastest],), FIRST_INDEX, sources=(source,)))
-    return prices[0] if len(prices) == 1 else _merged_prices(prices)
+    return _merged_prices(prices) if arrays else prices[0]  # one link in an array has an axis, too
 
 
 def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:

@@ -332,6 +332,13 @@ def test_published_steps_without_tuning() -> None:
     assert max(errors) < 0.12 and np.median(errors) < 0.03
 
 
+def test_groups_whose_collectives_are_simulated_on_a_half_duplex_link_have_bounds() -> None:
+    asked = {"model": "mt-dao-16m", "hardware": "cpu-core", "workers": 16, "layout": "tensor=4", "algorithm": "nccl"}
+    link = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "duplex": "half"}
+    (row,) = sl.project(**asked, networks=[link], methods="curvadion", thresholds=False).rows
+    assert row["timed_by"] == "lockstep" and row["step_time_low_s"] < row["step_time_s"] < row["step_time_high_s"]
+
+
 def test_groups_between_nodes_have_bounds_by_nccls_own_choice() -> None:
     """A single setting of a group has prices without an axis of settings, as with other choices."""
     asked = {
