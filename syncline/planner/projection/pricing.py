@@ -242,7 +242,9 @@ class StepTimeCache:
         numbers = [step_s, trigger_s, optimizer_s]
         for part in parts:
             numbers += [part.cost_s, part.encode_s]
-        key = pattern_key, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
+        arrays = [np.asarray(number, dtype=np.float64) for number in numbers]
+        # Equal numbers of a link and of another network have other axes.
+        key = pattern_key, tuple(array.shape for array in arrays), *(array.tobytes() for array in arrays)
         if key not in self._step_times:
             self._step_times[key] = compute_step_time()
         return self._step_times[key]

@@ -339,6 +339,14 @@ def test_groups_whose_collectives_are_simulated_on_a_half_duplex_link_have_bound
     assert row["timed_by"] == "lockstep" and row["step_time_low_s"] < row["step_time_s"] < row["step_time_high_s"]
 
 
+def test_a_single_replica_costs_the_same_on_a_link_and_on_levels_in_one_question() -> None:
+    """Both exchanges cost nothing; their arrays have different axes, so that neither is the other's."""
+    levels = {"levels": [{"units": 2, "link": "nvlink4"}, {"link": "wan", "rails": 1}]}
+    asked = {"model": "mt-dao-16m", "hardware": "cpu-core", "workers": 2, "layout": "context=2", "algorithm": "gloo"}
+    rows = sl.project(**asked, networks=["nvlink4", levels], methods="diloco", thresholds=False).rows
+    assert rows[0]["step_time_s"] == rows[1]["step_time_s"]
+
+
 def test_groups_between_nodes_have_bounds_by_nccls_own_choice() -> None:
     """A single setting of a group has prices without an axis of settings, as with other choices."""
     asked = {
