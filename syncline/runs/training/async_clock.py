@@ -25,7 +25,6 @@ from syncline.sim.online.server_interface import (
     ServerSettings,
     ServerTopology,
     UpperServer,
-    places_of_handlers,
     with_server,
 )
 from syncline.specs import Training
@@ -102,7 +101,7 @@ class AsyncPlan:
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
         return simulate_async_workers(
             self.settings, self.pace(factors),
-            topology=ServerTopology(links, workers, places_of_handlers(workers, server_place, self.settings.groups)),
+            topology=ServerTopology(links, workers, server_place, self.settings.groups),
             observer=observer, starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, endpoints, spec.seeds[0]),
             keep_steps=spec.timeline_steps, absences=absences,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -74,27 +73,17 @@ class RoutedRounds:
 
     Args:
         runs: each round with its number of repetitions in a row; or one pair ``(sequence, 1)`` with all rounds.
-        topology: the network.
-        shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``. On the
-            other channels transfers follow each other, because they share a port.
+        bandwidth: see `channel_bandwidths`, ``(C + 1,)``.
+        is_shared: whether each of C channels carries messages of several senders to several receivers, and False for
+            channel -1, ``(C + 1,)``. On the other channels transfers follow each other, because they share a port.
         copies: number of equal workers that each simulated worker stands for, ``(P,)``, on the same shared channels;
             one by default.
     """
 
     runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
-    topology: Topology
-    shared: NDArray[np.bool_]
+    bandwidth: Floats
+    is_shared: NDArray[np.bool_]
     copies: Ints | None = None
-
-    @cached_property
-    def bandwidth(self) -> Floats:
-        """Return `channel_bandwidths` of the topology."""
-        return channel_bandwidths(self.topology)
-
-    @cached_property
-    def is_shared(self) -> NDArray[np.bool_]:
-        """Return whether each of C channels is shared, and False for channel -1, ``(C + 1,)``."""
-        return np.append(self.shared, False)
 
     @classmethod
     def from_rounds(
@@ -116,16 +105,18 @@ class RoutedRounds:
         Raises:
             Contention: a worker sends twice or receives twice in one round.
         """
+        bandwidth = channel_bandwidths(topology)
         if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:  # one message in each round
             messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
-            sequence_shared = shared_channels([[messages]], topology) if shared is None else shared
-            if not sequence_shared.any():  # so ``copies`` would change nothing
-                return cls([(_routed_sequence(messages, topology), 1)], topology, sequence_shared)
+            if shared is None:
+                shared = shared_channels([[messages]], topology)
+            if not shared.any():  # so ``copies`` would change nothing
+                paths = topology.paths(messages.senders, messages.receivers)
+                flow_s = messages.nbytes / narrowest(paths, bandwidth)
+                sequence = RoutedSequence(messages, paths.overhead_s, flow_s, paths.latency_s)
+                return cls([(sequence, 1)], bandwidth, np.append(shared, False))
         rounds = list(rounds)  # a table makes new rounds whenever it is read
-        if shared is None:
-            shared = shared_channels([rounds], topology)
-        bandwidth = channel_bandwidths(topology)
-        is_shared = np.append(shared, False) if shared.any() else None  # the last stands for channel -1
+        is_shared = np.append(shared_channels([rounds], topology) if shared is None else shared, False)
         routed: dict[int, RoutedRound] = {}  # by the id of a round
         runs: list[tuple[RoutedRound, int]] = []
         for _, repeated_round in groupby(rounds, key=id):
@@ -137,7 +128,7 @@ class RoutedRounds:
                 seeks_rings = repetitions >= MANY_ROUNDS
                 routed[id(round_)] = _routed_round(round_, topology, bandwidth, is_shared, seeks_rings)
             runs.append((routed[id(round_)], repetitions))
-        return cls(runs, topology, shared, copies)
+        return cls(runs, bandwidth, is_shared, copies)
 
     @property
     def memory_bytes(self) -> float:
@@ -147,7 +138,7 @@ class RoutedRounds:
         for routed_round in distinct_rounds:
             _, *costs = routed_round  # all fields but the messages, which are counted above
             nbytes += sum(np.asarray(cost).nbytes for cost in costs)
-        return nbytes + 100.0 * len(self.runs)  # about 100 bytes for the pair of a run
+        return nbytes + self.bandwidth.nbytes + 100.0 * len(self.runs)  # about 100 bytes for the pair of a run
 
     @property
     def shares_channels(self) -> bool:
@@ -224,7 +215,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
 
 
 def _routed_round(
-    round_: Round, topology: Topology, bandwidth: Floats, is_shared: NDArray[np.bool_] | None, seeks_rings: bool
+    round_: Round, topology: Topology, bandwidth: Floats, is_shared: NDArray[np.bool_], seeks_rings: bool
 ) -> RoutedRound:
     """Return a round with the costs of its messages on a topology.
 
@@ -232,7 +223,7 @@ def _routed_round(
         round_: senders, receivers and bytes of the messages.
         topology: the network.
         bandwidth: see `channel_bandwidths`, ``(C + 1,)``.
-        is_shared: whether each of C channels is shared, and False for channel -1, ``(C + 1,)``; None if none is.
+        is_shared: as in `RoutedRounds`.
         seeks_rings: whether to find the rings that the messages form.
     """
     senders, receivers, nbytes = round_
@@ -241,7 +232,7 @@ def _routed_round(
         if len(ends) > 1 and np.bincount(ends, minlength=workers).max() > 1:
             raise Contention("a worker sends or receives twice in one round, which lockstep cannot follow")
     paths = topology.paths(senders, receivers)
-    shares = is_shared is not None and bool(is_shared[paths.channels].any())
+    shares = bool(is_shared[paths.channels].any())
     return RoutedRound(
         round_, _scalar_if_equal(paths.overhead_s), flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
         latency_s=_scalar_if_equal(paths.latency_s), shares_channels=shares,
@@ -250,13 +241,6 @@ def _routed_round(
         sender_to=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
         channels=paths.channels if shares else None,
     )  # fmt: skip
-
-
-def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
-    """Return a sequence of rounds with the costs on a topology; round r has message r of ``messages`` alone."""
-    paths = topology.paths(messages.senders, messages.receivers)
-    rate = narrowest(paths, channel_bandwidths(topology))
-    return RoutedSequence(messages, paths.overhead_s, flow_s=messages.nbytes / rate, latency_s=paths.latency_s)
 
 
 def channel_bandwidths(topology: Topology) -> Floats:

@@ -113,7 +113,7 @@ def simulate_async_workers(
     Args:
         settings: settings of the workers and servers.
         pace: seconds of each worker's steps.
-        topology: the network, see `syncline.sim.online.server_interface.server_topology`.
+        topology: the network of the workers and of their servers' handlers.
         observer: observer of the events; None if only times are wanted.
         starts_s: beginning of each worker, ``(P,)`` seconds; 0 by default.
         delay: lateness of a message between places, as in `syncline.sim.run_events`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -276,17 +277,28 @@ class ServerTopology(DerivedTopology):
     """A network of P workers and the handlers of their servers.
 
     The handler for worker i, a program of its server, has the number P + i. With S local servers below an upper server,
-    S programs of the local servers and S handlers of the upper server follow. All handlers at one place are one
-    machine: their messages share its channels max-min fairly, as the connections of one machine do.
+    S programs of the local servers that send to it, and its S handlers for these, follow. All handlers at one place are
+    one machine: their messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
         whole: the topology of the whole network, see `DerivedTopology`.
         num_workers: P, number of workers.
-        places: place of each handler in the whole network; a message between equal places takes no time.
+        server_place: place of the only server, or of the upper server, in the whole network.
+        groups: number of workers of each local server, in order; empty: there is one server.
     """
 
     num_workers: int
-    places: tuple[int, ...]
+    server_place: int
+    groups: Sequence[int] = ()
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Return the place of each handler; a local server is at the place of the first worker of its group."""
+        if not self.groups:
+            return [self.server_place] * self.num_workers
+        first_workers = np.cumsum(self.groups) - self.groups  # of each group
+        places_for_workers: list[int] = np.repeat(first_workers, self.groups).tolist()
+        return [*places_for_workers, *first_workers.tolist(), *[self.server_place] * len(self.groups)]
 
     @property
     def workers(self) -> int:
@@ -303,7 +315,7 @@ class ServerTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the routes between the places of these workers and handlers."""
+        """Return the routes between the places of these workers and handlers; equal places are no time apart."""
         place = np.array([*range(self.num_workers), *self.places], dtype=np.int64)
         source, target = place[senders], place[receivers]
         is_remote = source != target
@@ -329,27 +341,3 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
         except SpecError:  # the network cannot have this number of places
             continue
     return topology(network, workers), 0
-
-
-def places_of_handlers(workers: int, server_place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the place of each handler: a server's program for one worker, or for a local server.
-
-    A local server is at the place of the first worker of its group. The handlers are those for the workers, then
-    the local servers' programs that send to the upper server, then the upper server's handlers for these.
-
-    Args:
-        workers: number of workers.
-        server_place: place of the only server, or of the upper server.
-        groups: number of workers of each local server, in order; empty: there is one server.
-    """
-    if not groups:
-        return (server_place,) * workers
-    first_workers: list[int] = (np.cumsum(groups) - groups).tolist()  # of each group
-    places_for_workers: list[int] = np.repeat(first_workers, groups).tolist()
-    return (*places_for_workers, *first_workers, *[server_place] * len(groups))
-
-
-def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:
-    """Return the network of workers and their servers' handlers, with the server where `with_server` places it."""
-    full_network, server_place = with_server(network, workers)
-    return ServerTopology(full_network, workers, places_of_handlers(workers, server_place, groups))

@@ -18,6 +18,6 @@ def run_rounds(
 ) -> tuple[Floats, Floats]:
     """Return the times at which each worker has received its last message and sent its last message."""
     routed = RoutedRounds.from_rounds(rounds, topology)
-    ports = Ports.at_entry(np.asarray(entry_s, dtype=np.float64), len(routed.shared))
+    ports = Ports.at_entry(np.asarray(entry_s, dtype=np.float64), len(routed.bandwidth) - 1)
     run_routed(routed, ports, rule)
     return ports.received_s, ports.out_s

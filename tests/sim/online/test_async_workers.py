@@ -19,9 +19,9 @@ from syncline.sim.online.server_interface import (
     AsyncResult,
     EventObserver,
     ServerSettings,
-    server_topology,
     with_server,
 )
+from tests.sim.online.topology import server_topology
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 

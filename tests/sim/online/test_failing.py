@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from syncline.sim.failures.outages import Absences, FailingGroup, Outage
 from syncline.sim.online.async_workers import simulate_async_workers
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer, server_topology
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
 from tests.sim.online.test_async_workers import AT_ONCE, Told
+from tests.sim.online.topology import server_topology
 
 
 class ToldOfFailures(Told):

@@ -14,8 +14,9 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError
 from syncline.sim.online.async_workers import StepSeconds, simulate_async_workers
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer, server_topology
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
 from tests.sim.online.test_async_workers import Told
+from tests.sim.online.topology import server_topology
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from syncline.costmodel import Link
 from syncline.errors import SpecError
 from syncline.sim.online.async_workers import simulate_async_workers
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings, server_topology
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings
+from tests.sim.online.topology import server_topology
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
