@@ -27,6 +27,7 @@ from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
+from syncline.errors import SpecError
 from syncline.sim.lockstep.collectives import Spans, TrainingCollectives, timeline_of
 from syncline.sim.program.instructions import (
     Collective,
@@ -34,7 +35,7 @@ from syncline.sim.program.instructions import (
     Instruction,
     Wait,
     broadcast_seconds,
-    compute_times,
+    check_seconds,
     start_times,
 )
 from syncline.sim.program.timeline import Timeline
@@ -79,7 +80,10 @@ class StepTimes:
         encode_bytes_per_s: float | None = None,
     ) -> StepTimes:
         """Return checked times; one ``trigger_s`` stands for all steps, one ``optimizer_s`` for all workers."""
-        times = compute_times(compute_s)
+        times = np.asarray(compute_s, dtype=np.float64)
+        if times.ndim != 2:
+            raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
+        check_seconds("compute_s", times)
         steps, workers = times.shape
         return cls(
             times, broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
@@ -294,10 +298,10 @@ class Streams:
         end_s: dict[int, Floats] = {}  # end of each started call, by index
         for action in step_actions(calls, len(self.now_s)):
             if action.kind == "compute":
-                yield self._compute(number, action.fraction * compute_s)
+                yield self._advance(number, "compute", self.now_s + action.fraction * compute_s)
             elif action.kind == "trigger":
                 if trigger_s:
-                    yield self._compute(number, trigger_s, "trigger")
+                    yield self._advance(number, "trigger", self.now_s + trigger_s)
             elif action.kind == "wait":
                 yield self._wait(number, end_s[action.call_index], calls[action.call_index], action.members)
             else:
@@ -306,19 +310,13 @@ class Streams:
         for call_end_s, call in self.later_waits.pop(number, ()):
             yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():
-            yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
-
-    def _compute(self, step: int, seconds: Floats | float, kind: str = "compute", workers: Members = None) -> Spans:
-        """Let some workers compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
-        start_s = self.now_s
-        self.now_s = self._updated_times(workers, new_s=start_s + seconds, old_s=start_s)
-        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, workers)
+            yield self._advance(number, "optimizer", self.now_s + self.times.optimizer_s, self._updating)
 
     def _start(self, call: Call) -> Iterator[Spans]:
         """Run a call on the network streams of its workers; yield the spans of its encoding and of the call."""
         encode_s, call_members = self.times.encoding_s(call), members(call, len(self.now_s))
         if encode_s:
-            yield self._compute(call.step, encode_s, "encode", call_members)
+            yield self._advance(call.step, "encode", self.now_s + encode_s, call_members)
         start_s = np.maximum(self.now_s, self.free_s)
         # TCP windows that shrank while the network stream was idle open again.
         opening_s = self.collectives.opening_s(call, idle_s=start_s - self.free_s)
@@ -330,9 +328,12 @@ class Streams:
 
     def _wait(self, step: int, end_s: Floats, call: Call, workers: Members) -> Spans:
         """Let some workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
-        start_s = self.now_s
-        self.now_s = self._updated_times(workers, new_s=np.maximum(start_s, end_s), old_s=start_s)
-        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, workers)
+        return self._advance(step, "wait", np.maximum(self.now_s, end_s), workers)._replace(label=call.label)
+
+    def _advance(self, step: int, what: str, until_s: Floats, workers: Members = None) -> Spans:
+        """Let the compute streams of some workers be busy until ``until_s``, ``(P,)`` seconds; return the spans."""
+        start_s, self.now_s = self.now_s, self._updated_times(workers, new_s=until_s, old_s=self.now_s)
+        return Spans("compute", what, what, start_s, self.now_s, self._no_bytes, step, workers)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of the ``changed`` workers and the old times of the others, ``(P,)`` seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -103,6 +104,7 @@ class Numbers(dict[Hashable, int]):
         return Words(new_number[numbers], np.array(used_names, dtype=np.str_))
 
 
+@dataclass(slots=True)
 class WorkerNames:
     """The keys, streams and marks that a worker's program has named so far.
 
@@ -115,15 +117,12 @@ class WorkerNames:
         stream: the computing stream whose instructions are being assembled.
     """
 
-    __slots__ = ("collective_streams", "joined", "marks", "parts", "send_streams", "stream")
-
-    def __init__(self) -> None:
-        self.parts: dict[Hashable, int] = {}
-        self.joined: dict[Hashable, Collective] = {}
-        self.send_streams: set[str] = set()
-        self.collective_streams: set[str] = set()
-        self.marks: dict[Hashable, int] = {}
-        self.stream = COMPUTING
+    parts: dict[Hashable, int] = field(default_factory=dict)
+    joined: dict[Hashable, Collective] = field(default_factory=dict)
+    send_streams: set[str] = field(default_factory=set)
+    collective_streams: set[str] = field(default_factory=set)
+    marks: dict[Hashable, int] = field(default_factory=dict)
+    stream: str = COMPUTING
 
     def check(self, worker: int) -> None:
         """Raise an error if the worker sends messages on a stream that it also uses for collectives."""

@@ -43,8 +43,8 @@ PIPELINE = np.dtype(
      ("num_events", "i8"), ("num_changed", "i8"), ("messages_ahead", "i8")]
 )  # fmt: skip
 """Record of the pipeline: numbers of micro-batches and of chunks; whether stages choose their next task; bytes of every
-message, and the fraction of these bytes that counts as a rounding error; number of events created, and number of links
-whose flows have changed at this instant; number of messages behind a message that NCCL's buffers hold, see
+message, and the fraction of these bytes that counts as a rounding error; number of events created, and number of stages
+whose incoming flows have changed at this instant; number of messages behind a message that NCCL's buffers hold, see
 `syncline.sim.events.core.messages`.
 """
 
@@ -53,8 +53,8 @@ STAGE = np.dtype(
      ("down_bytes_per_s", "f8"), ("limit", "i8"), ("num_done", "i8"), ("forwards", "i8"), ("backwards", "i8"),
      ("awaited_task", "i8"), ("choosing", "?"), ("awaits_any", "?"), ("sending_task", "i8"), ("receiver", "i8"),
      ("route", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"), ("remaining_bytes", "f8"), ("since_s", "f8"),
-     ("incoming", "i8"), ("other_incoming", "i8"), ("changed_links", "i8", 2), ("queued", "i8", 2),
-     ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
+     ("incoming", "i8"), ("other_incoming", "i8"), ("changed_receiver", "i8"), ("changed_by", "i8"),
+     ("queued", "i8", 2), ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
 )  # fmt: skip
 """Record of each stage, ``(K,)``: latency and bandwidth of the routes to the next stage and to the stage before;
 seconds of a message before its flow; bandwidths of its links out and in; the in-flight limit of a greedy stage.
@@ -69,8 +69,8 @@ rates of flows, so that only the last rate's end is valid; the message flows at 
 ``since_s``, when it had ``remaining_bytes``.
 
 ``incoming`` and ``other_incoming`` are the stages whose messages are on the incoming link, in the order of their begin,
-or -1. ``changed_links`` is a list of the pipeline, two entries a stage: outgoing (k) and incoming (K + k) links whose
-flows have changed, in the order of the changes.
+or -1. ``changed_receiver`` and ``changed_by`` are a list of the pipeline, an entry a stage: the stages whose incoming
+flows have changed at this instant, in this order, and the stage whose flow has begun, or -1.
 
 To the next stage and to the stage before: ``queued`` counts the messages that have not left, and ``waiting`` those that
 have left and wait for messages behind them; ``first_waiting`` is the position of the task of the first of the latter.
@@ -208,7 +208,6 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
     """Begin the flow of a stage's message.
 
     If another message already flows to the same receiver, the two share its link, and both rates are computed again.
-    The outgoing links of the stages have the numbers 0 to K - 1, the incoming links K to 2 K - 1.
     """
     state = stages[stage]
     target = stages[state.receiver]
@@ -227,47 +226,34 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
         _add_event(pipeline, heap, end_s, AT_ONCE, FLOW_ENDS, stage, state.flow_number)
     else:
         state.flow_rate = 0.0
-        _mark_changed(pipeline, stages, heap, stage, now_s)
-        _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
+        _mark_changed(pipeline, stages, heap, state.receiver, stage, now_s)
 
 
 @compiled
-def _changed_link(stages: Any, i: int) -> int:
-    """Return the i-th changed link; each of the K stages' records holds two of them."""
-    return stages[i // 2].changed_links[i % 2]
+def _mark_changed(pipeline: Any, stages: Any, heap: Any, receiver: int, sender: int, now_s: float) -> None:
+    """Note that the flows to a stage have changed, so that their rates are computed again at the end of this instant.
 
-
-@compiled
-def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
-    """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
+    ``sender`` is the stage whose flow has begun, or -1 if a flow has ended.
+    """
     if not pipeline.num_changed:  # the first change of this instant; the event needs no stage
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
     for i in range(pipeline.num_changed):
-        if _changed_link(stages, i) == link:  # it is on the list already
+        if stages[i].changed_receiver == receiver:  # it is on the list already
             return
-    stages[pipeline.num_changed // 2].changed_links[pipeline.num_changed % 2] = link
+    stages[pipeline.num_changed].changed_receiver, stages[pipeline.num_changed].changed_by = receiver, sender
     pipeline.num_changed += 1
 
 
 @compiled
-def _incoming_stage(stages: Any, i: int) -> int:
-    """Return the stage that receives the messages on the i-th changed link."""
-    link = _changed_link(stages, i)  # 0 to K - 1 are outgoing links, K to 2 K - 1 incoming links
-    return link - len(stages) if link >= len(stages) else stages[link].receiver
-
-
-@compiled
 def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
-    """Compute new rates of the messages to each stage that receives a message on a changed link."""
+    """Compute new rates of the messages to all stages whose incoming flows have changed."""
     count, pipeline.num_changed = pipeline.num_changed, 0
     for i in range(count):
-        receiver, is_new = _incoming_stage(stages, i), True
-        for earlier in range(i):
-            is_new = is_new and _incoming_stage(stages, earlier) != receiver
+        receiver = stages[i].changed_receiver
         first, second = stages[receiver].incoming, stages[receiver].other_incoming
-        if is_new and first >= 0:
-            if _changed_link(stages, i) == second:  # the order in which the event simulation finds the flows
-                first, second = second, first
+        if second >= 0 and stages[i].changed_by == second:  # the order in which the event simulation finds the flows
+            first, second = second, first
+        if first >= 0:
             _set_fair_rates(pipeline, stages, heap, receiver, first, second, now_s)
 
 
@@ -314,7 +300,7 @@ def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
             target.incoming = target.other_incoming
         target.other_incoming = -1
         if target.incoming >= 0:  # the other message has the link to itself now
-            _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
+            _mark_changed(pipeline, stages, heap, state.receiver, -1, now_s)
     _release_arrivals(pipeline, stages, tasks, heap, stage, now_s)
     tasks[stage, position].send_end_s = now_s
     state.sending_task = -1

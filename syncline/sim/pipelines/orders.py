@@ -9,7 +9,7 @@ Code that reads a task from such an array gets a `PipelineTask`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
@@ -195,9 +195,6 @@ class Orders(Sequence[Order]):
         if isinstance(stage, slice):
             return [self[k] for k in range(*stage.indices(len(self)))]
         return [self.numbering.task(number) for number in self.numbers[stage].tolist()]
-
-    def __iter__(self) -> Iterator[Order]:
-        return (self[stage] for stage in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Orders):

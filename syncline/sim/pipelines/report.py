@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Ints
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
-from syncline.sim.program.timeline import Strings, Timeline, Words
+from syncline.sim.program.timeline import Strings, Timeline
 
 UPDATE = "update"
 """The name of the spans in which a stage updates its weights."""
@@ -167,8 +167,7 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
         updates = tasks.worker != next_worker  # an update follows a worker's last task
     has_ended = tasks.end_s <= until_s
     tasks, updates = tasks[has_ended], updates[has_ended]
-    kind_of_word = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())
-    _, chunk_of_word = _kinds_and_chunks(tasks.what.words)
-    kind, chunk = kind_of_word[tasks.what.codes], chunk_of_word[tasks.what.codes]
+    kind_of_word, chunk_of_word = _kinds_and_chunks(tasks.what.words)
+    kind, chunk = np.array(TASK_KINDS)[kind_of_word[tasks.what.codes]], chunk_of_word[tasks.what.codes]
     columns = (tasks.worker, kind, tasks.step, chunk, tasks.start_s, tasks.end_s, updates)
     return [TaskSpan(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -362,8 +362,7 @@ class LatencyJitter:
             topology: topology with the latencies.
             rng: random generator of the draws.
         """
-        factors: list[float] = []  # drawn for later messages
-        queue_delays_s: list[float] = []  # likewise
+        drawn: list[tuple[float, float]] = []  # factors of the latency and seconds in queues, for later messages
 
         @cache
         def latency_s(sender: int, receiver: int) -> float:
@@ -372,11 +371,12 @@ class LatencyJitter:
 
         def delay(sender: int, receiver: int) -> float:
             """Return the seconds by which the next message from sender to receiver is late."""
-            if not factors:
-                factors.extend(lognormal_factors(self.sigma, rng.standard_normal(DRAWS_AT_ONCE)).tolist())
-                queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(DRAWS_AT_ONCE)).tolist())
-            factor = factors.pop()
+            if not drawn:
+                factors = lognormal_factors(self.sigma, rng.standard_normal(DRAWS_AT_ONCE))
+                queue_delays_s = self.mean_delay_s * rng.standard_exponential(DRAWS_AT_ONCE)
+                drawn.extend(zip(factors.tolist(), queue_delays_s.tolist(), strict=True))
+            factor, queue_delay_s = drawn.pop()
             # The simulation adds the route's own latency, so only the difference from it counts here.
-            return latency_s(sender, receiver) * (factor - 1) + queue_delays_s.pop()
+            return latency_s(sender, receiver) * (factor - 1) + queue_delay_s
 
         return delay

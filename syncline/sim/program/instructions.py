@@ -176,15 +176,6 @@ def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
     return starts
 
 
-def compute_times(compute_s: ArrayLike) -> Floats:
-    """Return the seconds that P workers compute in T steps as a checked array, ``(T, P)``."""
-    times = np.asarray(compute_s, dtype=np.float64)
-    if times.ndim != 2:
-        raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
-    check_seconds("compute_s", times)
-    return times
-
-
 def broadcast_seconds(path: str, seconds: ArrayLike, count: int, noun: str) -> Floats:
     """Return ``(count,)`` seconds from one time for all or one for each.
 

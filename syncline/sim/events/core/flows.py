@@ -55,13 +55,11 @@ def update_bottleneck(addresses, first_link, num_links):
     for link in range(first_link, first_link + num_links):
         channel = channels[links[link].channel]
         if channel.flows > 1:
-            other = channel.bottleneck
-            if other == NO_BOTTLENECK or (common != NO_BOTTLENECK and common != other):  # noqa: PLR1714
-                is_common = False
-            common = other
-    if is_common:
-        for link in range(first_link, first_link + num_links):
-            passes = passes or links[link].channel == common
+            agrees = common == NO_BOTTLENECK or common == channel.bottleneck  # noqa: PLR1714
+            is_common = is_common and agrees and channel.bottleneck != NO_BOTTLENECK
+            common = channel.bottleneck
+    for link in range(first_link, first_link + num_links):
+        passes = passes or (is_common and links[link].channel == common)
     if passes and channels[common].bottleneck == common:
         for link in range(first_link, first_link + num_links):
             channels[links[link].channel].bottleneck = common
