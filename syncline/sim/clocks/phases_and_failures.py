@@ -20,7 +20,7 @@ from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps, Stretch
 from syncline.sim.failures.outages import FailingGroup, Outage
 from syncline.sim.failures.trainings import RestartedTraining
-from syncline.sim.program.instructions import Delay, broadcast_seconds, start_times
+from syncline.sim.program.instructions import Delay, broadcast_seconds, delay_at, start_times
 from syncline.sim.program.timeline import Span, Timeline
 
 Bools = NDArray[np.bool_]
@@ -93,7 +93,7 @@ def phased_clock(
             _phase_calls(sent_calls, begin, end, steps, members), compute_s[begin:end, members],
             among(full_network, members), len(members), end - begin, starts_s=end_s[members],
             trigger_s=trigger_of_step_s[begin:end], optimizer_s=optimizer_of_worker_s[members],
-            keep_steps=max(keep_steps - begin, 0), delay=None if delay is None else _delay_among(members, delay),
+            keep_steps=max(keep_steps - begin, 0), delay=None if delay is None else delay_at(members, delay),
             **options,
         )  # fmt: skip
         end_s[members], was_present = phase_clock.end_s, is_present
@@ -122,12 +122,6 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
         wait_steps = call.wait_steps if is_last_phase else min(call.wait_steps, end - 1 - call.step)
         phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))  # None: all
     return phase_calls
-
-
-def _delay_among(members: Ints, delay: Delay) -> Delay:
-    """Return the delay of messages between workers, as a function of their numbers within the group ``members``."""
-    workers = members.tolist()
-    return lambda sender, receiver: delay(workers[sender], workers[receiver])
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Assembly:
         errors: error lines about instructions that cannot run.
         max_spans: upper bound of the number of spans.
         route_indices: index of the route between two workers, by sender and receiver.
+        worker_names: names that the assembled instructions of each worker use.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Assembly:
         self.errors: list[str] = []
         self.max_spans = 0
         self.route_indices: dict[tuple[int, int], int] = {}
-        self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
+        self.worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_ports: dict[str, int] = {}  # by stream
         # By the id of a collective, which is stored with the result so that no other object gets this id.
         self._resolved_collectives: dict[int, tuple[Collective, Collective]] = {}
@@ -125,19 +126,9 @@ class Assembly:
             if isinstance(program, Queued):
                 self._assemble_streams(worker, program)
             else:
-                self.state["streams"][worker]["operation"] = self._assemble_program(worker, program)
+                self.state["streams"][worker]["operation"] = self.assemble_program(worker, program)
         self.flush()
         return None
-
-    def span_name_columns(self) -> NDArray[np.int64]:
-        """Return the names of the span of each operation, as numbers ``(N, 4)``: stream, what, label and step."""
-        return np.concatenate([*self.span_name_blocks, np.array(self.span_names, dtype=np.int64).reshape(-1, 4)])
-
-    def assemble_more(self, worker: int, program: Program, return_to: int) -> int:
-        """Assemble a worker's next instructions and a jump to an operation; return their first operation."""
-        begin = self._assemble_program(worker, program, return_to)
-        self.flush()
-        return begin
 
     def assemble_option(self, worker: int, choice: Choice, option: int, return_to: int) -> int:
         """Assemble the chosen option of a `First`; return the number of its first operation.
@@ -147,7 +138,7 @@ class Assembly:
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
-            self._add(worker, self._worker_names[worker], recv)
+            self._add(worker, self.worker_names[worker], recv)
         self._append(Operation(codes.AFTER_CHOICE, number=len(self.chosen)), choice.first, NO_SPAN)
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
@@ -156,7 +147,7 @@ class Assembly:
 
     def _assemble_streams(self, worker: int, program: Queued) -> None:
         """Assemble the instructions that a worker has queued on its streams; each stream is a program of its own."""
-        worker_names, instructions_of = self._worker_names[worker], program.instructions_by_stream()
+        worker_names, instructions_of = self.worker_names[worker], program.instructions_by_stream()
         # Number the parts first, because a wait on one stream may name a collective of a later stream.
         part_number = self.state.used["parts"] + len(self._parts)
         for instructions in instructions_of.values():
@@ -171,17 +162,18 @@ class Assembly:
                 stream_number, stream_record = self.state.take("streams", 1)
                 stream_record["worker"] = worker
             worker_names.stream = stream
-            self.state["streams"][stream_number]["operation"] = self._assemble_program(worker, instructions)
+            self.state["streams"][stream_number]["operation"] = self.assemble_program(worker, instructions)
         self.state.take("marks", len(worker_names.marks))  # whose numbers `_mark_number` has given out
         worker_names.stream = COMPUTING
 
-    def _assemble_program(self, worker: int, program: Sequence[OnStream], return_to: int = -1) -> int:
+    def assemble_program(self, worker: int, program: Sequence[OnStream], return_to: int = -1) -> int:
         """Assemble instructions of one stream, and a jump unless ``return_to`` is -1; return the first operation."""
-        worker_names, begin = self._worker_names[worker], len(self.instructions)
+        worker_names, begin = self.worker_names[worker], len(self.instructions)
         for instruction in program:
             self._add(worker, worker_names, instruction)
         worker_names.check(worker)
-        self._end(return_to)
+        end = Operation(codes.END) if return_to < 0 else Operation(codes.JUMP, number=return_to)
+        self._append(end, None, NO_SPAN)
         self.max_spans += len(program)
         return begin
 
@@ -193,7 +185,7 @@ class Assembly:
         for index, operation in enumerate(self._operations):
             if operation.code in (codes.JOIN, codes.WAIT):  # the number of a part counts from each worker's first part
                 self._operations[index] = operation._replace(number=operation.number - first_part)
-        self._end(-1)
+        self._append(Operation(codes.END), None, NO_SPAN)
         self.max_spans += len(program) * len(workers)
         parts_of_first, self._parts = self._parts, []  # of the first worker; all workers' parts are written below
         self.flush()  # without the parts, and so without their keys
@@ -227,11 +219,6 @@ class Assembly:
         assemble = self._assembler_of[type(instruction)]
         operation, span_names = assemble(worker, worker_names, instruction)
         self._append(operation, instruction, span_names)
-
-    def _end(self, return_to: int) -> None:
-        """Append the end of a program, or a jump to the operation ``return_to`` unless it is negative."""
-        operation = Operation(codes.END) if return_to < 0 else Operation(codes.JUMP, number=return_to)
-        self._append(operation, None, NO_SPAN)
 
     def _error(self, line: str) -> Operation:
         """Return an operation that raises an error with this message if the program comes to it."""
@@ -362,10 +349,6 @@ class Assembly:
         if num_new_keys:
             _, keys = self.state.take("keys", num_new_keys)
             keys["first"] = keys["last"] = keys["instance"] = -1
-
-    def note_send_stream(self, worker: int, stream: str) -> None:
-        """Note that a worker sends messages on a stream."""
-        self._worker_names[worker].send_streams.add(stream)
 
     def first_port(self, stream: str) -> int:
         """Return the port of worker 0 on a stream; the ports of the other workers follow it."""

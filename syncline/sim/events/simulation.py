@@ -214,7 +214,8 @@ class Simulation:
             chosen = self.assembly.chosen[int(self._operation(stream)["number"])]
             program = chosen.first.then(chosen.option)
             self._read_used_rows()
-            begin = self.assembly.assemble_more(stream, program, chosen.return_to)
+            begin = self.assembly.assemble_program(stream, program, chosen.return_to)
+            self.assembly.flush()
             self._write_used_rows()
             self._resume(stream, begin)
         elif reason == codes.ROOM:  # a table is full
@@ -431,8 +432,9 @@ class Simulation:
 
     def timeline(self) -> Timeline:
         """Return the timeline of all instructions and collectives that have ended."""
-        spans, names = self.state["spans"][: int(self.core["spans"])], self.assembly.names
-        span_names = self.assembly.span_name_columns()[spans["operation"]]
+        spans, assembly = self.state["spans"][: int(self.core["spans"])], self.assembly
+        last_names, names = np.array(assembly.span_names, dtype=np.int64).reshape(-1, 4), assembly.names
+        span_names = np.concatenate([*assembly.span_name_blocks, last_names])[spans["operation"]]
         columns = {
             "worker": spans["worker"], "start_s": spans["start"], "end_s": spans["end"], "nbytes": spans["nbytes"],
             "stream": names.words(span_names[:, 0]), "what": names.words(span_names[:, 1]),

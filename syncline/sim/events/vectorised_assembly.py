@@ -136,7 +136,7 @@ def _first_ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds
     stream_of_send = streams.numbers_of(plain.column(codes.SEND, "stream"))
     for name, number in streams.items():
         for worker in np.unique(sent.senders[stream_of_send == number]).tolist():
-            assembly.note_send_stream(worker, str(name))
+            assembly.worker_names[worker].send_streams.add(str(name))
     port_of_stream = np.array([assembly.first_port(str(name)) for name in streams], dtype=np.int64)
     return port_of_stream[stream_of_send]
 

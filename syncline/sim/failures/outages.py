@@ -114,24 +114,17 @@ class FilledPlaces:
     def __init__(self, workers: int, spares: int = 0) -> None:
         self.filled = np.ones(workers, dtype=bool)
         self.spares = spares
-        self._empty: set[int] = set()
         self._repairs: list[_Repair] = []  # a heap
-
-    @property
-    def num_empty(self) -> int:
-        """Return the number of places without a machine."""
-        return len(self._empty)
 
     def repair(self, now_s: float) -> list[int]:
         """Use the machines whose repair has ended by now; return the places that have a machine again."""
         refilled = []
         while self._repairs and self._repairs[0].at_s <= now_s:
             failed_place = heapq.heappop(self._repairs).place
-            if not self._empty:
+            if self.filled.all():
                 self.spares += 1
                 continue
-            place = failed_place if failed_place in self._empty else min(self._empty)
-            self._empty.remove(place)
+            place = int(self.filled.argmin()) if self.filled[failed_place] else failed_place  # its own or first empty
             self.filled[place] = True
             refilled.append(place)
         return refilled
@@ -145,9 +138,7 @@ class FilledPlaces:
         places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
         spares_used = min(self.spares, len(places))
         self.spares -= spares_used
-        for place in places[spares_used:]:  # spares fill the other places
-            self.filled[place] = False
-            self._empty.add(place)
+        self.filled[places[spares_used:]] = False  # spares fill the other places
         if math.isfinite(outage.back_s):
             for place in places:
                 heapq.heappush(self._repairs, _Repair(outage.back_s, place))
@@ -162,7 +153,7 @@ class FilledPlaces:
 
         The time is infinite if this never happens, and minus infinity if at least ``count`` places have one already.
         """
-        num_missing = count - (len(self.filled) - len(self._empty))
+        num_missing = count - int(self.filled.sum())
         if num_missing <= 0:
             return -math.inf
         soonest = heapq.nsmallest(num_missing, self._repairs)

@@ -106,7 +106,7 @@ class RestartedTraining:
         while not costs.stuck:
             start_s = max(noticed_s, self._places.when_filled_s(workers))  # of the restart
             if math.isinf(start_s):
-                reason = f"{self._places.num_empty} of {workers} places stay empty, without a spare"
+                reason = f"{(~self._places.filled).sum()} of {workers} places stay empty, without a spare"
                 costs.stuck, costs.wall_s = no_progress(down_since_s, reason), down_since_s
                 break
             if self._next_outage.at_s < min(start_s, self.until_s):  # further machines fail before

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ class GroupCollectives:
             raise Contention("collectives that are timed as a whole, which only the events can follow")
         self._rounds = {key: rounds_on(key.kind, topology.workers, key.nbytes, topology, key.algorithm) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
-        self._routed_rounds: dict[CollectiveKey, RoutedRounds] = {}
+        self._routed = cache(partial(routed_rounds, topology=topology, shared=self._shared))  # by collective
         self._ports_after: dict[CollectiveKey, Ports] = {}  # ports after a collective that all workers enter at time 0
         self._port_matrices: dict[CollectiveKey, Ports] = {}  # row j: ports if worker j alone enters, at time 0
         self._sent_bytes: dict[CollectiveKey, Floats] = {}
@@ -193,12 +193,6 @@ class GroupCollectives:
         if key not in self._sent_bytes:
             self._sent_bytes[key] = sent_bytes(self._rounds[key], self._topology.workers)
         return self._sent_bytes[key]
-
-    def _routed(self, key: CollectiveKey) -> RoutedRounds:
-        """Return the rounds of a collective on the topology; each collective is routed once."""
-        if key not in self._routed_rounds:
-            self._routed_rounds[key] = routed_rounds(key, self._topology, self._shared)
-        return self._routed_rounds[key]
 
     def _run(self, key: CollectiveKey, entry_s: Floats, before: Ports | None = None) -> Ports:
         """Return the ports' times after the rounds of a collective that workers enter at ``entry_s``, ``(..., P)``."""

@@ -22,7 +22,7 @@ from syncline.sim.online.server_interface import (
     ServerTopology,
 )
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
-from syncline.sim.program.instructions import Compute, Delay, Instruction, Recv, Send, Stuck
+from syncline.sim.program.instructions import Compute, Delay, Instruction, Recv, Send, Stuck, delay_at
 from syncline.sim.program.timeline import Timeline
 
 LOST, AWAY = "lost", "away"
@@ -154,20 +154,15 @@ class _AsyncSimulation:
         workers, policy = self.settings.workers, self.policy
         first_workers = policy.assign_first_steps()
 
-        def delay_between_programs(sender: int, receiver: int) -> float:
-            """Return the added latency in seconds of a message between two programs' machines."""
-            assert delay is not None
-            return delay(topology.place_of(sender), topology.place_of(receiver))
-
         program_starts_s = None
         if starts_s is not None:
-            handler_starts_s = [0.0] * len(topology.places)
+            handler_starts_s = [0.0] * (topology.workers - workers)
             program_starts_s = [*starts_s, *handler_starts_s]  # in the order of `_programs`
             policy.begun_s = list(starts_s)
         if self.failures.absences is not None:  # workers without steps may get those of a failed worker
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
-        lateness = None if delay is None else delay_between_programs
+        lateness = None if delay is None else delay_at(topology.places, delay)
         self.simulation = GatedSimulation(programs, topology, program_starts_s, eager=True, delay=lateness)
         if self.upper:
             self.upper.simulation = self.simulation

@@ -292,22 +292,19 @@ class ServerTopology(DerivedTopology):
     groups: Sequence[int] = ()
 
     @cached_property
-    def places(self) -> list[int]:
-        """Return the place of each handler; a local server is at the place of the first worker of its group."""
+    def places(self) -> Ints:
+        """Return each program's place in the whole network; a local server is at the place of its first worker."""
+        workers = np.arange(self.num_workers)
         if not self.groups:
-            return [self.server_place] * self.num_workers
+            return np.concatenate([workers, np.full(self.num_workers, self.server_place)])
         first_workers = np.cumsum(self.groups) - self.groups  # of each group
-        places_for_workers: list[int] = np.repeat(first_workers, self.groups).tolist()
-        return [*places_for_workers, *first_workers.tolist(), *[self.server_place] * len(self.groups)]
+        upper_places = np.full(len(self.groups), self.server_place)
+        return np.concatenate([workers, np.repeat(first_workers, self.groups), first_workers, upper_places])
 
     @property
     def workers(self) -> int:
         """Return the number of programs (workers and handlers), each of which is a worker of this topology."""
-        return self.num_workers + len(self.places)
-
-    def place_of(self, program: int) -> int:
-        """Return the place in the whole network of a program; the program of worker i has place i."""
-        return program if program < self.num_workers else self.places[program - self.num_workers]
+        return len(self.places)
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
@@ -316,8 +313,7 @@ class ServerTopology(DerivedTopology):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the routes between the places of these workers and handlers; equal places are no time apart."""
-        place = np.array([*range(self.num_workers), *self.places], dtype=np.int64)
-        source, target = place[senders], place[receivers]
+        source, target = self.places[senders], self.places[receivers]
         is_remote = source != target
         if is_remote.all():
             return self.whole.paths(source, target)

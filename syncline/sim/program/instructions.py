@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.paths import Floats, Ints
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.program.timeline import COMPUTING, is_computing
 
@@ -163,6 +163,12 @@ class Stuck(SynclineError):
 
     def __str__(self) -> str:
         return self.line
+
+
+def delay_at(places: Ints, delay: Delay) -> Delay:
+    """Return the delay of messages between workers whose places, in order, are the workers of another delay."""
+    place_of = places.tolist()
+    return lambda sender, receiver: delay(place_of[sender], place_of[receiver])
 
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:

@@ -48,6 +48,6 @@ def test_spares_take_places_and_the_repaired_stand_by() -> None:
     assert places.filled.tolist() == [True, False, True, True] and places.spares == 0
     assert places.when_filled_s(4) == 10.0 and places.when_filled_s(3) == -math.inf
     assert places.fail(Outage(2.0, 1, 2)) == []  # an empty place has no machine that could fail
-    assert places.repair(10.0) == [1] and places.spares == 1 and places.num_empty == 0
+    assert places.repair(10.0) == [1] and places.spares == 1 and places.filled.all()
     assert places.fail(Outage(11.0, 3, 4)) == [3] and places.filled.all()
     assert places.fail(Outage(12.0, 3, 4)) == [3] and places.when_filled_s(4) == math.inf
