@@ -22,8 +22,8 @@ from syncline.units import format_seconds, parse_count
 GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
 """Origins of a value: the user or the spec, Syncline, a preset that the user or the spec names, fits of losses."""
 
-THE_SPECS, EACH_STEP = "the spec's", "the methods'"
-"""Origins of periods: the methods of the spec, if no option names methods; methods without any other period."""
+SPEC_PERIODS, METHOD_PERIODS = "the spec's", "the methods'"
+"""Origins of periods: the spec, if no option names methods; the methods themselves, if all exchange in every step."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def option_origins(
     elif methods:
         periodic_methods = [method for method in methods if exchanges_now_and_then(method_from(method))]
         period_origins = dict.fromkeys(GIVEN if has_own_period(method) else DEFAULT for method in periodic_methods)
-        origins["period"] = ", ".join(period_origins) or EACH_STEP
+        origins["period"] = ", ".join(period_origins) or METHOD_PERIODS
     return origins
 
 
@@ -103,7 +103,7 @@ def projection_assumptions(
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         keys.add(key)
     methods = {id(method): method for spec in specs for method in spec.methods}.values()
-    periods = period_assumption(methods, origins.get("period", THE_SPECS))
+    periods = period_assumption(methods, origins.get("period", SPEC_PERIODS))
     for assumption in (periods, *_memory_plan_assumptions(rows), *_repair_assumptions(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
     return [_join_assumptions(list(variants.values())) for variants in by_name.values()]
@@ -119,9 +119,9 @@ def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable
     if isinstance(model, ModelShape):
         yield sequence_assumption(model, origins.get("sequence"))
     origin = _origin_of_field(spec, "precision")
-    format_hardware = spec.compute.hardware or spec.memory.hardware
-    if spec.precision is None and format_hardware is not None:
-        origin = f"the format of the peak of {format_hardware.name}"
+    machine = spec.compute.hardware or spec.memory.hardware
+    if spec.precision is None and machine is not None:  # the number format is that of the machine's peak FLOP/s
+        origin = f"the format of the peak of {machine.name}"
     text = f"gradients in {spec.number_format}"
     yield Assumption("wire format", spec.number_format, unit="", text=text, origin=origin)
     text = OVERLAP_TEXTS[spec.overlap]
@@ -203,8 +203,10 @@ def spec_batch(spec: ProjectSpec, origins: Mapping[str, str]) -> Assumption:
     """Return the tokens of a step of a projection, with their origin; for ``origins`` see `option_origins`."""
     batch_tokens, parameters = spec.batch_tokens, spec.model.parameters
     if spec.tokens_per_worker is not None:
-        rounded = origins.get("batch", GIVEN)
-        return batch_assumption(batch_tokens, spec.workers, GIVEN if rounded == nearest_text(batch_tokens) else rounded)
+        origin = origins.get("batch", GIVEN)
+        if origin == nearest_text(batch_tokens):  # rounding to whole sequences did not change the batch
+            origin = GIVEN
+        return batch_assumption(batch_tokens, spec.workers, origin)
     by_fits = batch_tokens == default_batch(parameters, spec.workers, spec.model.sequence)
     origin = FITS if by_fits else "a sequence for each replica"
     return batch_assumption(batch_tokens, spec.workers, origin, batch_source(parameters))
@@ -303,10 +305,9 @@ def _memory_plan_assumptions(rows: Sequence[Mapping[str, Any]]) -> Iterable[Assu
 
 def _repair_assumptions(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the time to repair a failed machine if the rows are of machines that fail."""
-    for row in rows:
-        if row.get("repair_s") is not None:
-            yield repair_assumption(row["repair_s"], row["spares"])
-            return
+    rows_of_failures = [row for row in rows if row.get("repair_s") is not None]
+    if rows_of_failures:  # all rows have the same repairs
+        yield repair_assumption(rows_of_failures[0]["repair_s"], rows_of_failures[0]["spares"])
 
 
 def repair_assumption(repair_s: float, spares: int) -> Assumption:

@@ -18,7 +18,7 @@ from syncline.planner.collectives import (
     Crossover,
     choices,
     crossovers,
-    most_accepted,
+    message_limit,
 )
 from syncline.planner.tables.display import MORE
 from syncline.planner.tables.table import table
@@ -43,8 +43,7 @@ MOST_TIMES = 8
 """Number of workers whose times are shown one by one."""
 
 LEFT_OUT = (
-    "- of {evaluator}: too many messages to simulate ({algorithm}: {messages:,}, "
-    "and at most {accepted:,} are accepted)."
+    "- of {evaluator}: too many messages to simulate ({algorithm}: {messages:,}, and at most {limit:,} are accepted)."
 )
 CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
 NO_FORM = "- of the closed form: none is known for this algorithm on this network."
@@ -67,12 +66,12 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
             continue
         changes = crossovers(kind, question.workers, network, question.protocol)
         notes = [_fastest_note(changes, shown_rows, network)] if len(shown_rows) > 1 else []
-        if not any(row["chosen_by"] for row in shown_rows):  # the policies choose algorithms that are not shown
+        if not any(row["chosen_by"] for row in shown_rows):  # all policies choose algorithms that the table leaves out
             algorithm_choices = choices(question, kind, network).items()
             notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
         if question.starts_s is not None:
             notes.append(_finish_note(shown_rows, question.starts_s))
-        if end == len(rows):
+        if end == len(rows):  # this is the last table
             notes += [NOTE, *_missing_notes(rows, question), MORE.lstrip()]
         title = _title(kind, question, network)
         tables.append(table(title, COLUMNS, shown_rows, note="\n".join(notes), keys=("algorithm",)))
@@ -93,18 +92,16 @@ def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
                 continue
             network, algorithm = network_by_name[row["network"]], row["algorithm"]
             messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
-            accepted = most_accepted(evaluator, network, row["collective"], algorithm)
-            notes.append(
-                LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
-            )
-            break  # the first row with too many messages is the example
+            limit = message_limit(evaluator, network, row["collective"], algorithm)
+            notes.append(LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, limit=limit))
+            break  # the note of an evaluator names only its first row with too many messages
     return notes
 
 
-def _from_last_start(row: Record, last_s: float) -> Record:
+def _from_last_start(row: Record, last_start_s: float) -> Record:
     """Return the row with times from the last start on, because starts of minutes would hide the collective's time."""
     columns = {"lockstep_after_s": row["lockstep_s"], "events_after_s": row["events_s"]}
-    return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
+    return row | {name: None if end_s is None else end_s - last_start_s for name, end_s in columns.items()}
 
 
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
@@ -148,12 +145,12 @@ def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network
 
 
 def _finish_note(rows: list[Record], starts_s: tuple[float, ...]) -> str:
-    """Return a line with the finish times of each algorithm, for the first workers only if there are many."""
-    width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
+    """Return lines with each algorithm's finish times after the last start, for up to `MOST_TIMES` workers."""
+    width, last_start_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
     lines = []
     for row in rows:
         if row["finish_s"]:
-            times = _times_text([finish_s - last_s for finish_s in row["finish_s"]])
+            times = _times_text([finish_s - last_start_s for finish_s in row["finish_s"]])
             lines.append(f"  {row['algorithm']:<{width}}  {times}")
     return STARTS_NOTE.format(_times_text(starts_s)) + "\n".join(lines)
 

@@ -57,7 +57,7 @@ MOST_REPEATED_MESSAGES = {"lockstep": 8_600_000_000, "events": 13_000_000}
 """The same for algorithms whose rounds are equal, such as a ring: 2.6 billion and 4.3 million messages per second."""
 
 
-def most_accepted(evaluator: str, network: Network, kind: str, algorithm: str) -> float:
+def message_limit(evaluator: str, network: Network, kind: str, algorithm: str) -> float:
     """Return the largest number of messages of a collective that an evaluator simulates."""
     if not repeats_rounds(kind, algorithm):
         return MOST_MESSAGES[evaluator]
@@ -138,7 +138,7 @@ class CostQuestion:
     ) -> CostQuestion:
         """Return the question that the options of ``syncline collectives`` ask, after a check of their values.
 
-        By default there are as many workers as starts, else as places of the network, else 8.
+        The default number of workers is that of ``starts``, else of the first network's places, else `WORKERS`.
         """
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
@@ -198,9 +198,8 @@ def _parse_starts(text: str | Sequence[str | float], workers: int | None) -> tup
     """
     parts = text.split(",") if isinstance(text, str) else text
     if workers is not None and len(parts) != workers:
-        raise SpecError(
-            "--starts", text, f"{workers} times separated by commas, one per worker; {len(parts)} are given"
-        )
+        expected = f"{workers} times separated by commas, one per worker; {len(parts)} are given"
+        raise SpecError("--starts", text, expected)
     return tuple(parse_seconds(number_or_text(part), f"--starts.{worker}") for worker, part in enumerate(parts))
 
 
@@ -243,15 +242,13 @@ def chosen_by(policy: str, kind: str, workers: int, nbytes: float, network: Netw
 def _rows(question: CostQuestion, kind: str, network: Network) -> list[dict[str, Any]]:
     """Return a row for each algorithm of a collective on a network; ``fastest`` marks the row with the least time."""
     algorithm_choices = choices(question, kind, network)
-    rows = [
-        _row(question, kind, network, algorithm, algorithm_choices)
-        for algorithm in question.algorithms_of(kind, network)
-    ]
+    algorithms = question.algorithms_of(kind, network)
+    rows = [_row(question, kind, network, algorithm, algorithm_choices) for algorithm in algorithms]
     last_start_s = max(question.starts_s or (0.0,))
     times_s = [min(_known_times_s(row, last_start_s), default=math.inf) for row in rows]
     least_s = min(times_s, default=math.inf) * (1 + 1e-9)  # equal times may differ in the last digit
     fastest = [index for index, seconds in enumerate(times_s) if seconds <= least_s]
-    # Of several fastest rows the choice of `auto` is marked, or else the first.
+    # If several rows are fastest, the row that the policy `auto` chooses is marked, or else the first of them.
     marked = [index for index in fastest if "auto" in rows[index]["chosen_by"]] or fastest
     return [row | {"fastest": index in marked[:1]} for index, row in enumerate(rows)]
 
@@ -306,13 +303,13 @@ def _known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
 def _finish_s(
     question: CostQuestion, kind: str, network: Network, algorithm: str, evaluator: str
 ) -> list[float] | None:
-    """Return the finish time of each worker in seconds by ``lockstep`` or ``events``; None for too many messages.
+    """Return each worker's finish time in seconds by ``lockstep`` or ``events``; None above its `message_limit`.
 
     Raises:
         Contention: messages meet on a shared link, so that lockstep cannot time them.
     """
     num_messages = most_messages(kind, algorithm, question.workers, network, question.nbytes)
-    if num_messages > most_accepted(evaluator, network, kind, algorithm):
+    if num_messages > message_limit(evaluator, network, kind, algorithm):
         return None
     finish_s: list[float] = collective_finish_s(
         kind, question.workers, question.nbytes, network, algorithm, question.starts_s, evaluator,
@@ -409,7 +406,7 @@ def costs_figure(question: CostQuestion) -> Figure:
 
 
 def _size_range(nbytes: float) -> tuple[float, float]:
-    """Return the range of sizes in bytes of a figure: `FIGURE_BYTES`, extended to a decade beyond the question's."""
+    """Return the range of sizes in bytes of a figure: `FIGURE_BYTES`, extended to a decade beyond ``nbytes``."""
     low, high = FIGURE_BYTES
     if nbytes > 0:
         low = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def loss_rows(question: Loss) -> list[dict[str, Any]]:
-    """Return a row for each training of a question; without parameters, for the model that reaches the target loss.
+    """Return a row for each training of a question; if it has no parameters, for the model that reaches a target loss.
 
-    With every fit of a method, each gives a row, which has the reason if the fit does not give the loss.
+    If the question asks for every fit, each fit of a method gives a row, with the reason if it cannot give the loss.
 
     Raises:
         SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
@@ -95,9 +95,9 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason; its other fields are None."""
-    row_with_loss = _prediction_row(predicted_loss(TrainingAtScale("ddp-adam", parameters=1e9)))
+    any_row = _prediction_row(predicted_loss(TrainingAtScale("ddp-adam", parameters=1e9)))  # only its names are used
     published = loss_fits()[fit]
-    return dict.fromkeys(row_with_loss) | {
+    return dict.fromkeys(any_row) | {
         "method": training.method,
         "parameters": training.parameters,
         "tokens": training.tokens,
@@ -112,13 +112,14 @@ def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, 
 
 
 def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
-    """Return one table, with the basis of each loss below it."""
+    """Return one table, and below it the published fit of each loss, its data and its source."""
     from syncline.planner.tables.table import range_text, table
 
     def between(row: Mapping[str, Any]) -> str:
+        """Return the bounds of a loss; the bounds of an extrapolated one are unknown."""
         return "nobody knows" if row["loss"] is not None and row["loss_low"] is None else range_text(row, "loss")
 
-    lines: dict[str, None] = {}  # each once, in order
+    lines: dict[str, None] = {}  # the keys are the lines below the table, each once
     for row in rows:
         if row["unknown"]:
             lines[f"{row['fit']}: unknown. {row['unknown']}."] = None

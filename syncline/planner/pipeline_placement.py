@@ -86,7 +86,7 @@ class PipelineWork:
     update_s: tuple[float, ...]
 
 
-class _Lines(NamedTuple):
+class _MessageCosts(NamedTuple):
     """Seconds per byte and latency in seconds of each of several simultaneous messages."""
 
     byte_s: Floats
@@ -128,7 +128,7 @@ class PlacementClock:
         """Return the seconds per byte of each channel, and 0 for the index that stands for none."""
         return np.append(1 / np.asarray(self.topology.bandwidth_bytes_per_s, dtype=np.float64), 0.0)
 
-    def _lines(self, senders: Ints, receivers: Ints) -> _Lines:
+    def _message_costs(self, senders: Ints, receivers: Ints) -> _MessageCosts:
         """Return the seconds per byte and the latency of messages between positions ``(S, ...)`` of S placements.
 
         All messages of a placement are sent at the same time and share the channels equally.
@@ -141,7 +141,8 @@ class PlacementClock:
         numbered_channels = used_channels + num_channels * placements
         messages_of_channel = np.bincount(numbered_channels.ravel(), minlength=num_channels * num_placements)
         byte_s = self._channel_byte_s[used_channels] * messages_of_channel[numbered_channels]
-        return _Lines(byte_s.max(axis=-1), latency_s[senders, receivers])  # the slowest channel of a route decides
+        # The slowest channel of a route decides.
+        return _MessageCosts(byte_s.max(axis=-1), latency_s[senders, receivers])
 
     def times(self, positions: Ints) -> PlacementTimes:
         """Return the seconds that S placements of pipelines take for all flushes, the averaging and the updates.
@@ -151,8 +152,8 @@ class PlacementClock:
         """
         work = self.work
         grid = np.asarray(positions).reshape(-1, work.replicas, work.stages)
-        forward = self._lines(grid[..., :-1], grid[..., 1:])
-        backward = self._lines(grid[..., 1:], grid[..., :-1])
+        forward = self._message_costs(grid[..., :-1], grid[..., 1:])
+        backward = self._message_costs(grid[..., 1:], grid[..., :-1])
         ends_s = gpipe_ends_s(
             work.forward_s, work.backward_s,
             messages_s=np.stack([forward.byte_s, backward.byte_s], axis=-2) * work.message_bytes,
@@ -166,22 +167,22 @@ class PlacementClock:
         return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (replica_ends_s.mean(axis=1) + after_s.mean(axis=1)))
 
     def _averaging_s(self, grid: Ints) -> Floats:
-        """Return the seconds in which each stage averages, ``(S, K)``; ``grid`` has the positions, ``(S, D, K)``."""
+        """Return the seconds of each stage's averaging, ``(S, K)``; ``grid`` has the ranks' positions ``(S, D, K)``."""
         work, replicas, nbytes = self.work, self.work.replicas, np.array(self.work.gradient_bytes)
         if replicas == 1 or not nbytes.any():
             return np.zeros((len(grid), work.stages))
         if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
             seconds = np.zeros((len(grid), work.stages))
             for senders, receivers in ((grid[:, 1:], grid[:, :-1]), (grid[:, :-1], grid[:, 1:])):
-                lines = self._lines(senders, receivers)
-                seconds += nbytes * lines.byte_s.max(axis=1) + lines.latency_s.sum(axis=1)
+                costs = self._message_costs(senders, receivers)
+                seconds += nbytes * costs.byte_s.max(axis=1) + costs.latency_s.sum(axis=1)
             return seconds
         if work.averaging == DIRECT:  # shards from each replica to each other one, and their means back
             senders, receivers = np.nonzero(~np.eye(replicas, dtype=bool))
-            lines = self._lines(grid[:, senders], grid[:, receivers])
-            return 2 * (lines.latency_s + nbytes / replicas * lines.byte_s).max(axis=1)
+            costs = self._message_costs(grid[:, senders], grid[:, receivers])
+            return 2 * (costs.latency_s + nbytes / replicas * costs.byte_s).max(axis=1)
         # A reduce-scatter and an all-gather on a ring have D - 1 rounds each.
-        ring = self._lines(grid, np.roll(grid, -1, axis=1))
+        ring = self._message_costs(grid, np.roll(grid, -1, axis=1))
         return 2 * (replicas - 1) * (ring.latency_s + nbytes / replicas * ring.byte_s).max(axis=1)
 
 
@@ -209,20 +210,20 @@ class FoundPlacement(NamedTuple):
     swaps: int
 
 
-def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes: Ints) -> FoundPlacement:
+def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], places: Ints) -> FoundPlacement:
     """Return the placement with the lowest score that the search finds; its ``swaps`` are those from all starts.
 
     Args:
         clock: the clock of pipelines on a topology of N positions.
         starts: placements by name: the position of each rank, ``(P,)``.
-        classes: class of each position, ``(N,)``. Positions of one class are alike, and the search does not swap them.
+        places: index of each position's place, ``(N,)``. The search does not swap two positions of one place.
     """
-    placements = [_improve_placement(clock, name, start, classes) for name, start in starts.items()]
+    placements = [_improve_placement(clock, name, start, places) for name, start in starts.items()]
     best_placement = min(placements, key=lambda placement: placement.score)
     return best_placement._replace(swaps=sum(placement.swaps for placement in placements))
 
 
-def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: Ints) -> FoundPlacement:
+def _improve_placement(clock: PlacementClock, name: str, start: Ints, places: Ints) -> FoundPlacement:
     """Swap positions of ranks from one start until no swap lowers the score, and return the placement."""
     ranks = len(start)
     # The position of each rank, and then the positions without a rank.
@@ -236,8 +237,8 @@ def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: I
         swaps = pairs[next_pair : next_pair + BATCH_SWAPS]
         next_pair = (next_pair + len(swaps)) % len(pairs)
         tried_since_better += len(swaps)
-        swaps = swaps[classes[positions[swaps[:, 0]]] != classes[positions[swaps[:, 1]]]]
-        if not len(swaps):  # all positions are alike
+        swaps = swaps[places[positions[swaps[:, 0]]] != places[positions[swaps[:, 1]]]]
+        if not len(swaps):  # each swap of the batch is between positions of one place
             continue
         swapped = np.tile(positions, (len(swaps), 1))  # a row for each swap
         row = np.arange(len(swaps))[:, None]
@@ -291,7 +292,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
             ranks = positions.tolist()
-            if isinstance(network, Matrix):  # its places have names
+            if isinstance(network, Matrix):  # show the names of places
                 ranks = [network.places[network.ranks[position]] for position in ranks]
             best = PlacedPipeline(name, ranks, placed, timeline, candidates)
     assert best is not None, "a placement has at least one candidate"
@@ -312,10 +313,10 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
         return {spec.placement: positions_by_rule[spec.placement]}
     starts = {GIVEN: np.arange(ranks)} | positions_by_rule
     position_topology = topology(network, position_count(network, ranks))
-    # A swap of positions at the same place of a matrix changes nothing.
-    classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
+    # Swaps inside a place of a matrix change nothing; on other networks each position is a place of its own.
+    places = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
     clock = PlacementClock(pipeline_work(spec, schedule), position_topology)
-    return starts | {SEARCHED: search_placement(clock, starts, classes).positions}
+    return starts | {SEARCHED: search_placement(clock, starts, places).positions}
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:

@@ -53,7 +53,8 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     for part, uncertainty in parts:
         if uncertainty.reasons:
             joined = by_part_and_basis.get((part, uncertainty.basis), uncertainty)
-            by_part_and_basis[part, uncertainty.basis] = joined.outside(uncertainty.reasons)  # with the reasons of both
+            # `outside` adds the reasons of this uncertainty to those of the earlier ones.
+            by_part_and_basis[part, uncertainty.basis] = joined.outside(uncertainty.reasons)
     return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
 
 

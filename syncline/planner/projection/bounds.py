@@ -85,10 +85,9 @@ def step_time_variants(
         )
     count = len(plan.specs)
     settings = np.tile(np.arange(count), 4)  # all four variants are priced at once, as if they were settings
-    as_predicted = np.ones_like(computing.low)
-    computing_factors = np.concatenate([computing.low, computing.high, as_predicted, as_predicted])
-    as_predicted = np.ones_like(communication.low)
-    variant_factors = [as_predicted, as_predicted, communication.low, communication.high]
+    same_computing, same_communication = np.ones_like(computing.low), np.ones_like(communication.low)
+    computing_factors = np.concatenate([computing.low, computing.high, same_computing, same_computing])
+    variant_factors = [same_communication, same_communication, communication.low, communication.high]
     communication_factors = np.repeat(variant_factors, count, axis=0)
     if price_ndim(network) == 1:  # the prices have no axis of links
         communication_factors = communication_factors[:, 0]

@@ -99,7 +99,8 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
-            combination_codes = np.zeros(length(part), dtype=np.int64)  # a number for each row's combination
+            # The values of a row are the digits of its code; the base of a digit is its column's number of values.
+            combination_codes = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column
                 values, codes = np.unique(numbers, return_inverse=True)
@@ -159,6 +160,6 @@ def _series(column: RowColumn) -> Any:
 
     if not isinstance(column, Categorical):
         return column
-    # Only values in use decide the type; a None that no row has would turn numbers into objects.
+    # Take only the values that rows have, because a None among numbers would make all of them objects.
     used_codes, codes = np.unique(column.codes, return_inverse=True)
     return pd.Series([column.values[code] for code in used_codes.tolist()]).take(codes).reset_index(drop=True)

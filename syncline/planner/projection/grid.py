@@ -50,7 +50,7 @@ WITH_COLUMN = ("layout", "model", "hardware", "compute.hardware", "workers", "ov
 
 
 def grids_of(options: Options) -> list[Grid]:
-    """Return the options as grids, one for each field that they set, in the order in which the fields change."""
+    """Return a grid for each field that the options set."""
     values_by_path: dict[str, Sequence[Any]] = {
         "model": names_of(options.models),
         "hardware": names_of(options.hardware),
@@ -77,7 +77,7 @@ class ProjectedGrid:
     """
 
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
-        """Sort the grids by what they vary: methods, networks or other fields; refuse a field twice."""
+        """Sort the grids by what they vary: methods, networks or other fields; refuse two grids over one field."""
         for grid, other_grid in itertools.combinations(grids, 2):
             is_same_method = grid.method == other_grid.method or "" in (grid.method, other_grid.method)
             if grid.path == other_grid.path and is_same_method:
@@ -97,8 +97,7 @@ class ProjectedGrid:
             for grid in sorted(grids_by_field[""], key=_nesting_order)
         ]
         self.spec = spec
-        counts = [grid.values for grid in setting_grids if grid.path == "workers"]
-        self.worker_counts: Sequence[int] = counts[0] if counts else ()
+        self.worker_counts: Sequence[int] = next((grid.values for grid in setting_grids if grid.path == "workers"), ())
         self.outer_grids = [grid for grid in setting_grids if grid.path != "workers"]
         self._models: dict[tuple[int, int], Model] = {}
         self._check_values(setting_grids)
@@ -115,7 +114,7 @@ class ProjectedGrid:
         first_values = [(grid, grid.values[0]) for grid in grids]
         for index, grid in enumerate(grids):
             values = grid.values
-            if all(type(value) is int for value in values):  # such as 100,000 numbers of workers: all of a range
+            if all(type(value) is int for value in values):  # there may be 100,000 of them: try only the extremes
                 values = (min(values), max(values))
             for value in values:
                 self._spec_with([*first_values[:index], (grid, value), *first_values[index + 1 :]])
@@ -124,8 +123,8 @@ class ProjectedGrid:
         """Return the spec with the value of each grid."""
         overrides = []
         for grid, value in sorted(values, key=lambda grid_and_value: grid_and_value[0].path.count(".")):
-            # A field comes before the fields inside it, which a value of the whole field would replace.
-            if grid.path == "compute.hardware":  # step times in the spec are measured on the spec's own hardware
+            # The sort sets ``memory`` before ``memory.sharding``, because the former would overwrite the latter.
+            if grid.path == "compute.hardware":  # drop step times measured on the spec's own hardware
                 for name in ("compute.seconds", "compute.batch_times"):
                     overrides.append(Override(name, None, grid.origin, written=None))
             if grid.path != "sequence":
@@ -147,18 +146,16 @@ class ProjectedGrid:
         """
         key = id(model), sequence
         if key not in self._models:
-            if type(sequence) is not int and isinstance(model, ModelShape):
+            if type(sequence) is not int and isinstance(model, ModelShape):  # other models refuse any length
                 raise SpecError(option, sequence, "whole numbers of tokens")
             self._models[key] = with_sequence(model, sequence, option)
         return self._models[key]
 
     def left_out(self) -> list[str]:
         """Return lines that name methods without rows for some numbers of workers, and why these were refused."""
-        lines = []
-        for method, refused_counts in zip(self.methods, self.refused, strict=False):  # empty if none was tried
-            if refused_counts:
-                lines += refusal_lines(method, sorted(refused_counts))
-        return lines
+        # `refused` is empty if the grid has at most one number of workers.
+        methods_and_refusals = zip(self.methods, self.refused, strict=False)
+        return [line for method, counts in methods_and_refusals for line in refusal_lines(method, sorted(counts))]
 
     def specs(self) -> Iterator[ProjectSpec]:
         """Yield the projection of each setting, on all networks."""
@@ -193,7 +190,7 @@ class ProjectedGrid:
                     yield plan_columns(plan, networks, thresholds, extra_columns=extra_columns | self._method_columns)
 
     def _settings(self, at_a_time: int) -> Iterator[tuple[list[ProjectSpec], GridColumns]]:
-        """Yield up to ``at_a_time`` specs together, with the columns of `_grid_columns`."""
+        """Yield up to ``at_a_time`` specs together, with the columns that `_grid_columns` returns for them."""
         specs: list[ProjectSpec] = []
         value_indices: list[tuple[int, ...]] = []
         for indices in itertools.product(*map(range, self.shape)):
@@ -202,7 +199,7 @@ class ProjectedGrid:
             )
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.worker_counts), 1), at_a_time):
-                counts = self.worker_counts[begin : begin + at_a_time]  # empty without a grid over workers
+                counts = self.worker_counts[begin : begin + at_a_time]  # empty if no grid is over workers
                 new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
                 if specs and len(specs) + len(new_specs) > at_a_time:
                     yield specs, self._grid_columns(value_indices)
@@ -249,7 +246,6 @@ def grid_of_question(question: Project, spec: Experiment, options: Options) -> P
             raise SpecError(flag, str(value), "none with --grid, whose rows are in a parquet file")
     grid_texts = question.grid or ()
     if not isinstance(spec, ProjectSpec):
-        raise SpecError(
-            "--grid", grid_texts[0], f"no such option for a {study_of(spec).kind}; --set changes its fields"
-        )
+        expected = f"no such option for a {study_of(spec).kind}; --set changes its fields"
+        raise SpecError("--grid", grid_texts[0], expected)
     return ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, grid_texts)])

@@ -40,7 +40,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         if names.count(name) > 1:
             raise SpecError(base_grids[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
-    value_index_by_grid: list[dict[int, int]] = []  # for each variant, by the id of a grid over one of its fields
+    value_index_by_grid: list[dict[int, int]] = []  # for each variant, by the ids of the grids that change it
     for base in bases:
         applicable_grids = [
             grid
@@ -58,10 +58,11 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
             raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
         if (grid_indices < 0).all():  # no method has the field
             field = grid.path.split(".")[1]
-            field_names = {name for base in bases if grid.method in ("", base.name) for name in type(base).model_fields}
+            grid_bases = [base for base in bases if grid.method in ("", base.name)]
+            field_names = {field_name for base in grid_bases for field_name in type(base).model_fields}
             expected = f"a field that a method here has: {one_of_fields(field_names, field)}"
             raise SpecError(grid.origin, field, expected)
-        # Another grid may have set the same field of another method; its values come first.
+        # Grids of several methods over one field share a column: None for variants without it, and the grids' values.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         value_indices = np.where(grid_indices >= 0, len(values) + grid_indices, value_indices)
         columns[grid.path] = value_indices, (*values, *grid.shown)
@@ -93,7 +94,7 @@ def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> Met
         for grid, _ in values:
             if error.path == grid.path or error.path.startswith(f"{grid.path}."):
                 raise SpecError(grid.origin, error.value, error.expected) from None
-        last_grid, _ = values[-1]  # the values contradict each other
+        last_grid, _ = values[-1]  # no value is wrong alone; a later one contradicts the others
         option = f"{last_grid.origin} ({error.path.removeprefix('method.')})"
         raise SpecError(option, error.value, error.expected) from None
 
@@ -124,7 +125,7 @@ class NetworkGrid:
     """
 
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
-        """Check every value of each grid on every network, before any is priced."""
+        """Check every value of each grid on every network, so that errors come before the first row."""
         base_grids = [grid for grid in grids if grid.path == "network"]
         self.field_grids = [grid for grid in grids if grid.path != "network"]
         self.bases = [_read_network(value, grid.origin) for grid in base_grids for value in grid.values]
@@ -138,7 +139,7 @@ class NetworkGrid:
             if fields.count(field) > 1:
                 raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.field_grids)]
-        self._link_numbers = [[_values_of_link_number(base, grid) for grid in self.field_grids] for base in self.bases]
+        self._numbers = [[_independent_number(base, grid) for grid in self.field_grids] for base in self.bases]
         # Make a network of each value once, beside the first values of the other grids: a wrong value raises an error.
         for base_index in range(len(self.bases)):
             for position, grid in enumerate(self.field_grids):
@@ -160,12 +161,12 @@ class NetworkGrid:
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        # All bases agree on which grids are over independent numbers, and on their values.
-        for grid, link_number, indices in zip(self.field_grids, self._link_numbers[0], grid_indices, strict=True):
-            if link_number is None:
+        # A grid over an independent number has it and its values on each base; those of the first base stand for all.
+        for grid, name_and_values, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
+            if name_and_values is None:
                 columns[grid.path] = indices, grid.shown
                 continue
-            name, values = link_number
+            name, values = name_and_values
             if name not in LINK_COLUMNS:  # projections have these columns already
                 columns[f"network.{name}"] = indices, tuple(values)
         return networks, columns
@@ -173,11 +174,11 @@ class NetworkGrid:
     def _network_at(self, base_index: int, indices: Sequence[int]) -> Network:
         """Return a base network with a value from each grid, chosen by index; the network keeps its name."""
         result, numbers = self.bases[base_index], {}
-        for grid, link_number, index in zip(self.field_grids, self._link_numbers[base_index], indices, strict=True):
-            if link_number is None:
+        for grid, name_and_values, index in zip(self.field_grids, self._numbers[base_index], indices, strict=True):
+            if name_and_values is None:
                 result = _changed_network(result, grid, grid.values[index])
             else:
-                name, values = link_number
+                name, values = name_and_values
                 numbers[name] = values[index]
         return result.with_numbers(numbers) if isinstance(result, Link) and numbers else result
 
@@ -188,6 +189,7 @@ def _read_network(value: Any, option: str) -> Network:
     fields_or_name = network_fields(parsed_network)
     if parsed_network.name or isinstance(fields_or_name, str):
         return parsed_network
+    # Specs name such a network ``50 us, 10 Gbit/s``, without the words ``one way`` of the description.
     return network(fields_or_name | {"name": parsed_network.describe().replace(" one way", "")})
 
 
@@ -197,8 +199,8 @@ def _field_name_in_specs(grid: Grid) -> str:
     return SPEC_NAMES.get(name, name)
 
 
-def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
-    """Return the Python name and the values of a grid's field if it is one of `INDEPENDENT_NUMBERS`; else None."""
+def _independent_number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
+    """Return the Python name and the values of a grid's field if it is in `INDEPENDENT_NUMBERS`; else None."""
     name = INDEPENDENT_NUMBERS.get(_field_name_in_specs(grid))
     if not isinstance(base, Link) or name is None:
         return None
@@ -207,7 +209,7 @@ def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]]
 
 
 def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
-    """Return the network with another value of a grid's field, which may have its name in specs or in Python.
+    """Return the network with another value of a grid's field; the grid may use the field's name in specs or in Python.
 
     Raises:
         SpecError: names the grid.

@@ -112,7 +112,7 @@ def step_s_by_kernels(
 
 
 def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, policy: ActivationPolicy) -> float:
-    """Return the computing seconds of a step by its FLOPs, which all layers share equally.
+    """Return the computing seconds of a step by its FLOPs; all layers take equally long.
 
     The forward pass takes a third of a layer's seconds, and twice as long if the layer is recomputed. A pass waits for
     the activations of an offloaded layer as in `syncline.costmodel.compute.transformer_operations`.
@@ -126,7 +126,8 @@ def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, polic
         seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3)
     if policy.offloaded_layers:
         offload_s = _offload_s(spec, layout, micro_batches)
-        layer_s = step_s * layout.pipeline / micro_batches / model.layers  # of a micro-batch; a stage has fewer layers
+        # A stage computes ``layers / pipeline`` layers for each micro-batch of the step.
+        layer_s = step_s * layout.pipeline / micro_batches / model.layers
         waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)  # forward and backward
         num_offloaded = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
         seconds += micro_batches / layout.pipeline * num_offloaded * waits_s  # of the mean stage
@@ -209,8 +210,8 @@ class IntraReplica:
         rows_by_step: dict[tuple[int, int, int], list[int]] = {}  # rows: indices into the selected settings
         for row, setting in enumerate(selection.settings.tolist()):
             recomputed_layers = memory_plan.policy(setting).most_recomputed
-            step = int(workers[setting]), int(memory_plan.micro_batches[setting]), recomputed_layers
-            rows_by_step.setdefault(step, []).append(row)
+            key = int(workers[setting]), int(memory_plan.micro_batches[setting]), recomputed_layers
+            rows_by_step.setdefault(key, []).append(row)
         count = len(selection.settings)
         computing_s = np.broadcast_to(compute_s, (count, *np.shape(compute_s)[1:]))
         rows_and_times: list[tuple[Indices, ReplicaTimes]] = []
@@ -231,7 +232,7 @@ class IntraReplica:
             except NoClosedForm:  # collectives between replicas have none either, which `evaluators` reports
                 times = ReplicaTimes(*(np.nan * computing_s[rows] for _ in ReplicaTimes._fields))
             rows_and_times.append((rows, times))
-        if len(rows_and_times) == 1:
+        if len(rows_and_times) == 1:  # all settings have the same step
             return times
         return ReplicaTimes(**joined_rows(rows_and_times, ReplicaTimes._fields, count, selection.ndim))
 

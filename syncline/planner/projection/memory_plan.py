@@ -113,7 +113,7 @@ def plan_memory(
     policies: Sequence[ActivationPolicy | None],
     auto: Sequence[str],
 ) -> MemoryPlan:
-    """Return the memory plan of a method in S settings, see this module.
+    """Return the memory plan of a method in S settings, by the rules of this module's docstring.
 
     Args:
         options: the memory options of the settings' specs.
@@ -124,7 +124,7 @@ def plan_memory(
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
         precision: precision of weights, gradients and states.
         policies: the A policies for activations, in the order in which they are tried.
-        auto: kinds of sharding among which the option ``auto`` chooses, the least first.
+        auto: kinds of sharding among which the option ``auto`` chooses, from the one that shards least on.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
     kinds: Sequence[str] = auto if can_shard else SHARDINGS[:1]  # the first kind shards nothing
@@ -166,7 +166,7 @@ def plan_memory(
     return MemoryPlan(
         np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],
         micro_batches,
-        activations=np.where(activations_bytes > 0, policy_index + 1, 0),  # index 0 of ``policies``: none to store
+        activations=np.where(activations_bytes > 0, policy_index + 1, 0),  # 0 is None, the first of ``policies``
         memory=Memory(**parts),
         fits=np.asarray(fits.any(axis=0)),
         policies=(None, *policies),

@@ -54,12 +54,12 @@ class PlannedSettings:
     Attributes:
         replicas: ``(S,)``: number of replicas.
         tensors: tensors of a worker that have elements.
-        counts: number of elements of each of them.
+        counts: number of elements of each of ``tensors``.
         shards: the worker's parameters, divided by the groups of workers that have copies of them.
-        units: units of parameters that are gathered at once.
+        units: parts of the parameters, such as layers; a worker gathers the shards of one part at a time.
         budget: memory limit and batch of a worker.
         policies: policies for activations, in the order in which they are tried.
-        computed_s: cache of `computing_s`.
+        computed_s: cache of the seconds that `computing_s` returns.
         exchanges_inside: cache of the exchanges inside a replica, by their options.
 
     Args:
@@ -80,7 +80,7 @@ class PlannedSettings:
         self.units = _gathered_units(specs[0], layout, self.counts)
         model = specs[0].model
         layers = layout.layers_of_chunks(model.layers) if isinstance(model, ModelShape) else (1,)
-        self.policies = specs[0].memory.policies(max(layers))  # of the chunk with most layers
+        self.policies = specs[0].memory.policies(max(layers))  # they fit the chunk with most layers
         self.budget = _memory_budget(specs, layout, self.policies)
         self.computed_s: dict[Any, float] = {}
         self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}
@@ -107,7 +107,7 @@ class PlannedSettings:
         frozen_bytes = MODEL_BYTES[precision] * self.worker_tensors.frozen
         memory = replace(memory, weights_bytes=memory.weights_bytes + frozen_bytes)
         sharers = self.replicas  # the number of workers over which states can be sharded
-        if layout.gradient_workers > 1:
+        if layout.gradient_workers > 1:  # the mean over the shards: a worker stores 1 / sharers of the states
             stored_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
             sharers = np.full(len(self.specs), 1 / stored_share)
         if layout.pipeline > 1 and options.micro_batches is None:
@@ -131,7 +131,7 @@ class MethodPlan:
         settings: the settings.
         method: the method, in the settings' precision.
         mask: ``(S,)``: whether the setting includes the method.
-        index: index of the method in its projection, for error lines.
+        index: index of the method in the spec's ``methods``, which errors name.
     """
 
     def __init__(self, settings: PlannedSettings, method: MethodBase, mask: NDArray[np.bool_], index: int) -> None:
@@ -161,7 +161,7 @@ class MethodPlan:
         """Return the seconds of the method's update, ``(S,)``."""
         settings = self.settings
         optimizer_s = np.array(value_per_spec(settings.specs, partial(_optimizer_s, self.method, settings.tensors)))
-        # If states are sharded, each worker updates only the matrices whose states it has.
+        # A computed time is of an update of all parameters; with sharded states a worker updates only its share.
         sharers = sharers_of(settings.layout, self.memory_plan, settings.replicas)
         prices_updates = np.array([spec.compute.prices_updates for spec in settings.specs])
         return np.asarray(optimizer_s / np.where(prices_updates, sharers, 1))
@@ -197,11 +197,10 @@ class MethodPlan:
             SpecError: the method cannot serve so many replicas.
         """
         settings = self.settings
-        same_for_all = settings.layout.workers == 1 and self.method.same_for_any_group
+        same_for_any_group = settings.layout.workers == 1 and self.method.same_for_any_group
         with within(f"methods.{self.index}"):
-            return traffic_of(
-                settings.workers, self.mask, settings.specs[0].steps, self._exchanges_between_replicas, same_for_all
-            )
+            exchanges_among, steps = self._exchanges_between_replicas, settings.specs[0].steps
+            return traffic_of(settings.workers, self.mask, steps, exchanges_among, same_for_any_group)
 
     @property
     def _wire_width(self) -> float:
@@ -222,8 +221,9 @@ class MethodPlan:
             call_bytes = largest_call_bytes(traffic.patterns, replicas, concurrent=sends_together(method))
             buffer_bytes[selected] = np.maximum(buffer_bytes[selected], call_bytes)
         per_setting = partial(
-            value_per_setting, workers=settings.replicas, mask=self.mask, same_for_all=method.same_for_any_group
-        )
+            value_per_setting, workers=settings.replicas, mask=self.mask,
+            same_for_any_group=method.same_for_any_group,
+        )  # fmt: skip
         errors = per_setting(partial(method.error_feedback_elements, settings.tensors))
         states = per_setting(partial(method.kept_elements, settings.tensors))
         return settings.plan_memory(states, errors, buffer_bytes, has_sharers or method.can_shard_states)
@@ -246,7 +246,7 @@ class MethodPlan:
         for sharding, micro_batches in sorted(plans):
             selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
             kind, last_buckets = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
-            if not has_sharers and kind == "none":  # it is the traffic between replicas, in buckets
+            if not has_sharers and kind == "none":  # only replicas exchange, and their gradients travel in buckets
                 for traffic in traffic_between:
                     row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                     if (row_of_setting >= 0).any():
@@ -296,7 +296,8 @@ def _memory_budget(
 ) -> MemoryBudget:
     """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
 
-    Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches.
+    Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches. A policy of None
+    stores no activations.
     """
     model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
 

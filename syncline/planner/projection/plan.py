@@ -71,7 +71,7 @@ class _SharedPrices:
         cache: prices of calls on the network.
         call_pricers: functions that price a call, by the buckets in which gradients travel.
         least_network_s: bounds of `ProjectionPlan.least_network_s`, by buckets and exchanges.
-        busy_s: bounds of `ProjectionPlan.least_busy_s`, by buckets, the seconds inside a replica, and exchanges.
+        busy_s: seconds of `ProjectionPlan._busy_s`, by buckets, the seconds inside a replica, and exchanges.
     """
 
     cache: PriceCache
@@ -168,14 +168,15 @@ class ProjectionPlan:
         elif not rare:
             step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
         else:  # the rare exchanges follow the regular ones, whose exposed time counts as busy
-            first = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
-            busy_s = step_s + first.exposed_communication_s
-            last = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, price_call, trigger_s, optimizer_s)
+            regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
+            busy_s = step_s + regular_step.exposed_communication_s
+            patterns = calls_by_step(rare, steps)
+            rare_step = priced_step(busy_s, rare, patterns, steps, price_call, trigger_s, optimizer_s)
             step = replace(
-                last,
-                communication_s=first.communication_s + last.communication_s,
-                encode_s=first.encode_s + last.encode_s,
-                hidden_communication_s=first.hidden_communication_s + last.hidden_communication_s,
+                rare_step,
+                communication_s=regular_step.communication_s + rare_step.communication_s,
+                encode_s=regular_step.encode_s + rare_step.encode_s,
+                hidden_communication_s=regular_step.hidden_communication_s + rare_step.hidden_communication_s,
             )
         return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
 
@@ -202,13 +203,11 @@ class ProjectionPlan:
 
         In a single setting all methods share the function, because some of their calls are equal.
         """
+        call_pricer = self._new_call_pricer(traffic.buckets, selection)
         is_single_setting = len(self.specs) == 1 and len(selection.settings) == 1
         if not is_single_setting or selection.factors is not AS_PREDICTED:
-            return self._new_call_pricer(traffic.buckets, selection)
-        call_pricers = self._shared_prices(selection.cache).call_pricers
-        if traffic.buckets not in call_pricers:
-            call_pricers[traffic.buckets] = self._new_call_pricer(traffic.buckets, selection)
-        return call_pricers[traffic.buckets]
+            return call_pricer
+        return self._shared_prices(selection.cache).call_pricers.setdefault(traffic.buckets, call_pricer)
 
     def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
         """Return the prices that methods share on a cache's network; drop those of the network before."""
@@ -249,7 +248,7 @@ class ProjectionPlan:
         idling = after_idling(call.collective, members, size, selection.network, prices.names, prices.name_index)
         idling_times = None if idling is None else idling.times(selection.factors.communication)
         seconds: FloatOrArray = prices.seconds
-        if prices.sources != (CLOSED_FORM,):  # unknown seconds count as 0; `evaluators` marks their rows
+        if prices.sources != (CLOSED_FORM,):  # unknown seconds, nan, count as 0; `evaluators` marks their rows
             seconds = np.nan_to_num(np.asarray(seconds, dtype=np.float64))
         return PricedCall(call, selection.factors.communication * seconds, encode_s, idling_times)
 
@@ -287,14 +286,14 @@ class ProjectionPlan:
             # For a call with ``wait_steps`` the worker waits in a later step, perhaps for no time.
             parts = [part for call in pattern.calls for part in price_call(call) if not part.call.wait_steps]
             network_s = sum(first_value(part.cost_s) for part in parts)
-            first_ready = min((part.call.ready for part in parts), default=1.0)
+            first_ready = min((part.call.ready for part in parts), default=1.0)  # as a share of the busy seconds
             total_s += pattern.steps * max(busy_s, first_ready * busy_s + network_s)
         return total_s / self.spec.steps
 
     def _busy_s(self, method_index: int, traffic: Traffic, selection: PricedSettings) -> float:
         """Return the seconds of a step of one setting in which the worker computes, or waits inside its replica.
 
-        For a method with regular and rare exchanges they include the regular exchanges, as far as they are exposed.
+        For a method with regular and rare exchanges they include waiting for the regular ones, see `_regular_and_rare`.
         """
         step_s = self._replica_times(method_index, selection).step_s
         busy_s = step_s * self._slowest_factor(traffic.exchanges, selection)
@@ -312,9 +311,9 @@ class ProjectionPlan:
     def least_network_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
         """Return a lower bound on the seconds of a mean step of the first setting, from some of its calls.
 
-        For each collective and each group, the calls of one size count, that of most bytes in all, and only if a worker
-        waits for them in the same step. The rare exchanges of `_regular_and_rare` count if there are no regular ones.
-        NaN if the time of a call is unknown. For the arguments, see `schedule`.
+        For each collective and group the bound has the calls of one size, the one with most bytes in the training. It
+        leaves out calls for which a worker waits in a later step, and rare exchanges if there are regular ones, see
+        `_regular_and_rare`. It is NaN if the time of a call is unknown. For the arguments, see `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         regular, rare = _regular_and_rare(traffic.exchanges)
@@ -420,9 +419,9 @@ class ProjectionPlan:
     def algorithms(
         self, method_index: int, network: Network, cache: PriceCache, code_by_text: dict[str, int]
     ) -> NDArray[np.int64]:
-        """Return for each setting the code of a text that names the algorithms of a method's calls, ``(S, n)``.
+        """Return for each setting the code of a text, the names of the algorithms of a method's calls, ``(S, n)``.
 
-        The text has the algorithm of the largest call first, and each algorithm once.
+        A text has the algorithm of the largest call first, and each algorithm once.
 
         Args:
             method_index: index of the method.

@@ -46,7 +46,7 @@ class _Prices(NamedTuple):
         times: seconds by the names in `STEP_TIMES` and `INSIDE_TIMES`.
         variants: step times if computing and communication take the bounds of their intervals.
         algorithms: names of the algorithms that carry the calls.
-        evaluators: what gave each time, one of ``TIME_SOURCES``, or the reason why it is unknown.
+        evaluators: source of each time, one of ``TIME_SOURCES``, or the reason why the time is unknown.
     """
 
     times: dict[str, Floats]
@@ -90,7 +90,9 @@ def plan_columns(
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
     bases = [basis_text(first, second) for first in computing.basis for second in communication.basis]
     takes_time = ~(step_s <= 0)  # also true for an unknown time, nan
-    first_reason = len(TIME_SOURCES)  # code of the first reason for an unknown time
+    first_reason = len(
+        TIME_SOURCES
+    )  # lower codes of `evaluators` are sources of a time; from here on, reasons for none
     hardware = [setting.compute.hardware for setting in plan.specs]
     peak_s = value_per_spec(plan.specs, _peak_s)
     columns: Columns = {

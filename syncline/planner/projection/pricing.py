@@ -30,7 +30,7 @@ A = TypeVar("A")
 
 
 class PriceCache(dict[Any, CollectivePrices]):
-    """Prices of collectives on one network, which several plans share; a key has all else that decides a price.
+    """Prices of collectives on one network, shared by several plans; a key holds all that decides a price on it.
 
     Attributes:
         has_closed_forms: whether all prices have a closed form.
@@ -80,7 +80,7 @@ class PricedSettings:
         if isinstance(computing, np.ndarray):
             computing = computing[rows]
         if isinstance(communication, np.ndarray) and communication.ndim == self.ndim and len(communication) == count:
-            communication = communication[rows]  # any other is the same in all settings
+            communication = communication[rows]  # other factors have no axis of settings
         network = self.network if len(rows) == count else links_of_rows(self.network, rows)
         factors = Factors(computing, communication)
         return replace(
@@ -133,7 +133,7 @@ def links_of_rows(network: Network, rows: Indices) -> Network:
         return network
     # A field with a single entry is the same for all settings.
     numbers = {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}
-    return network.with_numbers(numbers, same_links=True)
+    return network.with_numbers(numbers, same_links=True)  # so that measured times still hold
 
 
 class NetworkGroup(NamedTuple):
@@ -169,10 +169,10 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
 def joined_rows(
     rows_and_times: Sequence[tuple[Indices, Any]], names: Iterable[str], count: int, ndim: int
 ) -> dict[str, Floats]:
-    """Join several times, such as `StepTime`, into one array for each of their fields; rows without a time are 0.
+    """Join tuples of times, such as `StepTime`, into one array for each of their fields; a row that none fills is 0.
 
     Args:
-        rows_and_times: times, with the rows of the arrays that each fills; fields are numbers or broadcast to the rows.
+        rows_and_times: the rows that each of the times fills, and the times, whose fields broadcast to these rows.
         names: names of the fields.
         count: number of rows of the arrays.
         ndim: number of axes of the arrays.
@@ -237,7 +237,8 @@ class StepTimeCache:
             priced_step, step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s,
             optimizer_s=optimizer_s,
         )  # fmt: skip
-        if any(part.after_idling is not None for part in parts):  # such times depend on the order of the calls, too
+        # A call after idling takes longer: its time depends on the calls before it, which the key does not have.
+        if any(part.after_idling is not None for part in parts):
             return compute_step_time()
         numbers = [step_s, trigger_s, optimizer_s]
         for part in parts:

@@ -30,7 +30,7 @@ FASTEST = "the fastest of given, stages-inside and replicas-inside"
 def placed_spec(spec: ProjectSpec) -> ProjectSpec:
     """Return a spec whose networks place the ranks by the spec's placement rule.
 
-    A search becomes the rule that it finds, unless it finds different rules for several networks.
+    If the spec searches and finds one rule for all networks, this rule is the placement of the returned spec.
     """
     if spec.placement == GIVEN:
         return spec
@@ -96,7 +96,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the numbers of workers; if it joins some, other rows have no time.
+    """Refuse a network that can join none of the numbers of workers; for a network that joins some, do nothing.
 
     Raises:
         SpecError: the error of the network.
@@ -115,7 +115,7 @@ def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
     if workers == 1:  # a single worker needs no network
         return None
     try:
-        # `sizes` needs less memory for many workers, but not all networks have it.
+        # Both methods raise an error for too many workers. `sizes` takes less memory, but not all networks have it.
         getattr(network, "sizes", network.among)(workers)
     except SpecError as error:
         return error

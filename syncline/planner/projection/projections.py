@@ -50,7 +50,7 @@ class Options:
         precision: ``fp32``, ``bf16`` or ``fp16``.
         layouts: layouts of a replica, each a text as ``tensor=8,pipeline=4``, or fields.
         batch_tokens: tokens of all workers in a step, rounded to whole sequences.
-        period: steps between exchanges of methods that exchange now and then; ``preset``: each preset's own.
+        period: steps between exchanges, for methods that do not exchange in every step; ``preset``: each method's own.
     """
 
     workers: str | int | Sequence[int] | None = None
@@ -122,7 +122,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
 def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
     """Return the spec with a batch of about ``batch_tokens`` tokens, rounded to whole sequences.
 
-    The workers that compute a sequence together, without a layout each worker, have at least one.
+    Each group of workers that compute a sequence together has at least one. Without a layout each worker is a group.
 
     Raises:
         SpecError: the batch is not positive.
@@ -161,9 +161,8 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     model_names = [shape.name for shape in models]
     for name in model_names:
         if model_names.count(name) > 1:
-            raise SpecError(
-                "--model", name, "different models: two have this name (the field 'name' of a config changes it)"
-            )
+            expected = "different models: two have this name (the field 'name' of a config changes it)"
+            raise SpecError("--model", name, expected)
     if options.sequence is None:
         return models
     return [with_sequence(shape, options.sequence, "--sequence") for shape in models]
@@ -202,11 +201,12 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
 
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
-    """Return for each method the numbers of workers that it refuses; the first, the baseline, must serve all."""
+    """Return for each method the numbers of workers that it refuses; none for the baseline, which must accept all."""
     refused: list[set[int]] = [set()]
     for method in methods[1:]:
-        serves_any = method.same_for_any_group and refusal_of(method, workers[-1]) is None
-        refused.append(set() if serves_any else {count for count in workers if refusal_of(method, count)})
+        # A method with the same exchanges in any group accepts all numbers of workers if it accepts one.
+        accepts_all = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused.append(set() if accepts_all else {count for count in workers if refusal_of(method, count)})
     return refused
 
 

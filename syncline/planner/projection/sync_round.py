@@ -114,7 +114,7 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
 
 
 def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges of the training after the last exchange has started, as if all started at the first step."""
+    """Return the exchanges that run once all have started, with their start moved to the first step."""
     last_start = max((exchange.start for exchange in exchanges), default=0)
     return [
         replace(exchange, start=0, stop=None)

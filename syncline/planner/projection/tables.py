@@ -31,7 +31,7 @@ def training_columns(rows: Sequence[Record]) -> list[str]:
     columns = []
     if "training_s" in fields:
         columns.append("training_s")
-        if len({row.get("tokens") for row in rows}) > 1:  # for a target loss each method has its own
+        if len({row.get("tokens") for row in rows}) > 1:  # each method may need its own number to reach a target loss
             columns.append("tokens")
         if "loss" in fields:
             columns.append("loss")
@@ -47,10 +47,11 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     notes = _loss_lines(rows, {spec.model.name: spec for spec in specs})
     if len(notes) > MOST_LINES:
         notes = [*notes[:MOST_LINES], "\nMore: --json."]
-    notes += dict.fromkeys(  # each line once
+    notes += dict.fromkeys(  # reasons why a training takes less time than data parallelism computes, each once
         f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
     )
-    method_by_reason = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}  # one for each reason
+    # For each reason why trainings stop before their end, one method is the example.
+    method_by_reason = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
     notes += [f"\n{method}: {reason}." for reason, method in method_by_reason.items()]
     if rows and rows[0].get("goodput") is not None:
         notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
@@ -74,7 +75,7 @@ def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -
     for row in rows:
         if row.get("loss") is not None:
             bounds = "" if row["loss_low"] is None else f" ({row['loss_low']:.2f} to {row['loss_high']:.2f})"
-            range_text = "seen"  # the training is inside the range of the fit
+            range_text = "seen"  # the fit has seen trainings of this size
             if row["extrapolation"]:
                 range_text = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}"
             lines.append(f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {range_text}.")
@@ -97,7 +98,7 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
         fit = fit_named(None, loss_fit_method(method))
     except SpecError:
         return "no published fit covers this method"
-    if row["tokens"] is None:  # the option is a target loss
+    if row["tokens"] is None:  # the training has a target loss, and no fit gives its tokens
         return str(row["loss_unknown"])
     training = training_at_scale(method, spec, row["tokens"]).completed_by(fit)
     variables = training.range_variables(fit)  # the numbers of which the fit has seen a range, by name
@@ -125,7 +126,7 @@ def project_tables(
     Args:
         rows: rows of the projections.
         specs: the projections, with all numbers of workers; or the spec of a study.
-        assumptions: assumptions of the rows; None: they are made of the specs and the rows.
+        assumptions: assumptions of the rows; None: those of `projection_assumptions`.
     """
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if not projections:
@@ -135,10 +136,10 @@ def project_tables(
     has_subjects = len({subject_of(spec) for spec in projections}) > 1
     titles_and_rows = []
     for (model, machine, layout), specs_of_subject in groupby(projections, key=subject_of):
-        spec = next(specs_of_subject)  # the others have other numbers of workers
+        spec = next(specs_of_subject)  # the others of this subject differ only in the number of workers
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
-            if has_worker_counts:  # then a column has the number of workers
+            if has_worker_counts:  # the table has a column of them
                 title = title.replace(f", {spec.workers:,} workers", "")
             if has_subjects:
                 title = f"{model} on {machine}; {title}" if machine else f"{model}; {title}"
@@ -189,7 +190,7 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
         if "tokens" not in training:
             columns.append("waiting")
     columns.append("speedup")
-    if not training and any(row.get("faster") for row in rows):  # some bandwidths are known
+    if not training and any(row.get("faster") for row in rows):  # some thresholds are known
         columns.append("faster_by_5_percent")
     if any(row["fits"] is False for row in rows):
         columns.append("memory_bytes")
@@ -198,10 +199,10 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
 
 def _threshold_text(row: Record) -> str | None:
     """Return the bandwidths at which a method is 5 % faster: ``< 10 Gbit/s``, ``any``, or None if unknown."""
-    when, threshold = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
-    if when is None:
+    side, threshold = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
+    if side is None:
         return None
-    sign = THRESHOLD_SIGNS[when]
+    sign = THRESHOLD_SIGNS[side]
     return sign if threshold is None else f"{sign} {format_bandwidth(threshold)}"
 
 
@@ -224,12 +225,12 @@ def simulation_note(rows: Sequence[Record]) -> str:
 
 
 def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
-    """Return lines on the algorithms used on networks of places, and on the order of the places in a ring."""
+    """Return lines on the algorithms on networks with places, such as a matrix, and on the places' order in a ring."""
     lines = []
     for network in networks:
         known_rows = [row for row in rows if row["network"] == network.name and row["timed_by"] and row["algorithm"]]
         order = ring_text(network, max(row["workers"] for row in known_rows)) if known_rows else ""
-        if order:  # only networks of places have one
+        if order:  # it is empty unless workers have places on the network, as on a matrix
             methods_by_algorithm = distinct_by_key((row["algorithm"], row["method"]) for row in known_rows)
             names = "; ".join(
                 f"{algorithm}: {first_of(methods, MOST_NAMED)}" for algorithm, methods in methods_by_algorithm.items()

@@ -132,7 +132,7 @@ def _speedups_on_links(
 
 
 def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS) -> dict[str, Thresholds]:
-    """Return the highest bandwidth at which speedups cross each ratio, and on which side of it they reach the ratio.
+    """Return the highest bandwidth at which speedups cross each ratio, and whether they reach it above or below.
 
     Args:
         speedups: speedups of methods in settings on links.
@@ -150,7 +150,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
     bytes_per_s = np.full(when.shape, np.nan)
     combination, ratio_index = np.nonzero(has_crossing.T)  # sorted by combinations
     if ratio_index.size:
-        # Split the interval with the last crossing again and again.
+        # Split the interval with the last crossing `NUM_SPLITS` times; in one call twice, if there are few crossings.
         last = changes.shape[-1] - 1 - np.argmax(changes[ratio_index, combination, ::-1], axis=-1)
         low, high = grid[last], grid[last + 1]
         reached_at_high = reached[ratio_index, combination, -1][:, None]
@@ -162,7 +162,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
             if splits_at_once == 2:
                 inside = np.geomspace(points[:, :-1], points[:, 1:], INNER_POINTS + 2, axis=-1)[..., :-1]
                 points = np.append(inside.reshape(len(row), -1), points[:, -1:], axis=-1)
-            # The crossing follows the last point where the answer differs from that at the highest bandwidth.
+            # The crossing follows the last point that reaches the ratio, or misses it, unlike the highest bandwidth.
             differs = _reached(speedups(combination, points[:, :-1]), target) != reached_at_high
             last = differs.shape[1] - 1 - np.argmax(differs[:, ::-1], axis=-1)
             low, high = points[row, last], points[row, last + 1]
@@ -182,12 +182,12 @@ def threshold_columns(
     computing: FactorBounds,
     communication: FactorBounds,
 ) -> Columns:
-    """Return the columns of the bandwidths at which methods are faster than the first one, or 5 % faster.
+    """Return the columns of the bandwidths at which methods are faster than the first one, and 5 % faster.
 
-    Each name in `RATIOS` has a column of values in `WHEN`, and columns ``name_bandwidth_bytes_per_s`` of the threshold
-    and its bounds, ``(S, N, M)`` each for S settings, N networks and M methods. A threshold is unknown for the first
-    method, on a network that is more than one link, with a policy in `NO_THRESHOLDS`, and if one of the two times has
-    no closed form. A bound is unknown if the speedup at this bound does not cross the ratio.
+    Each name in `RATIOS` has a column of values in `WHEN`. The threshold and its bounds have columns of their own, such
+    as ``faster_low_bandwidth_bytes_per_s``. All are ``(S, N, M)`` for S settings, N networks and M methods. A threshold
+    is unknown for the first method, on a network of more than one link, with a policy in `NO_THRESHOLDS`, and if the
+    time of the method or of the first one has no closed form. A bound is unknown if its speedups cross no ratio.
 
     Args:
         plan: plan of the settings.
@@ -201,10 +201,11 @@ def threshold_columns(
     for network_indices, links in groups:
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
-        # Combinations of a method, a setting and a link, sorted by methods; those of two closed forms have thresholds.
-        own_form = is_closed_form[:, network_indices, 1:] & plan.included[:, None, 1:]  # the first is the baseline
-        both_forms = own_form & is_closed_form[:, network_indices, :1]
-        methods, settings, link_index = np.nonzero(np.moveaxis(both_forms, -1, 0))
+        # A combination of a method, a setting and a link has a threshold if the times of the method and of the first
+        # one, the baseline, have closed forms. The combinations are sorted by methods.
+        method_has_form = is_closed_form[:, network_indices, 1:] & plan.included[:, None, 1:]
+        has_threshold = method_has_form & is_closed_form[:, network_indices, :1]
+        methods, settings, link_index = np.nonzero(np.moveaxis(has_threshold, -1, 0))
         methods, networks = methods + 1, np.array(network_indices)[link_index]
         for begin in range(0, len(methods), AT_A_TIME):
             chosen = slice(begin, begin + AT_A_TIME)

@@ -49,7 +49,7 @@ class Traffic:
     row_of_setting: Indices
     exchanges: list[Exchange]
     steps: int
-    buckets: tuple[Bucket, ...] = WHOLE
+    buckets: tuple[Bucket, ...] = WHOLE  # a single bucket
 
     @cached_property
     def patterns(self) -> list[CallPattern]:
@@ -77,7 +77,7 @@ def traffic_of(
     mask: NDArray[np.bool_],
     steps: int,
     exchanges_among: Callable[[int], list[Exchange]],
-    same_for_all: bool = False,
+    same_for_any_group: bool = False,
 ) -> list[Traffic]:
     """Return the exchanges of a method in S settings, one `Traffic` for all settings that differ only in sizes.
 
@@ -86,14 +86,14 @@ def traffic_of(
         mask: ``(S,)``: whether the setting includes the method.
         steps: T, the number of steps.
         exchanges_among: function that returns the exchanges among a number of workers.
-        same_for_all: whether the exchanges are expected to be the same for any number of workers above 1.
+        same_for_any_group: whether the method promises the same exchanges for any number of workers above 1.
 
     Raises:
         SpecError: the method cannot serve so many workers.
     """
     counts = sorted(set(workers[mask].tolist()))
     group_counts = [count for count in counts if count > 1]
-    exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all)
+    exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_any_group)
     exchanges_by_count[1] = []  # a single worker has no other to exchange with
     if len(counts) == 1:  # there is nothing to compare or to join
         return [Traffic(_rows_of(mask), exchanges_by_count[counts[0]], steps)]
@@ -115,9 +115,9 @@ def _rows_of(mask: NDArray[np.bool_]) -> Indices:
     return np.where(mask, np.cumsum(mask) - 1, -1)
 
 
-def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
-    """Return the value for each number of workers; if ``same_for_all``, try only the first and the last number."""
-    if len(counts) > 2 and same_for_all:
+def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_any_group: bool) -> dict[int, Any]:
+    """Return the value for each number of workers; if ``same_for_any_group``, two equal values stand for all."""
+    if len(counts) > 2 and same_for_any_group:
         first_value = value_of(counts[0])
         if first_value == value_of(counts[-1]):
             return dict.fromkeys(counts, first_value)
@@ -125,11 +125,11 @@ def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_
 
 
 def value_per_setting(
-    value_of: Callable[[int], int], workers: Indices, mask: NDArray[np.bool_], same_for_all: bool
+    value_of: Callable[[int], int], workers: Indices, mask: NDArray[np.bool_], same_for_any_group: bool
 ) -> IntOrArray:
     """Return ``value_of(number of workers)`` for each setting in the mask, or one number if all of them agree."""
     counts = sorted(set(workers[mask].tolist()))
-    value_by_count = _value_by_count(counts, value_of, same_for_all)
+    value_by_count = _value_by_count(counts, value_of, same_for_any_group)
     if len(set(value_by_count.values())) == 1:
         return value_by_count[counts[0]]
     setting_values = np.zeros(len(workers), dtype=np.int64)
@@ -198,7 +198,7 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
-    # The ``sharers * tensor`` workers that together store a copy of the other states have this many of an expert.
+    # ``sharers * tensor`` workers together store one copy of the other states, and this many copies of each expert.
     copies_of_experts = sharers * layout.tensor // (layout.expert_tensor_workers * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
     elements: dict[bool, list[int]] = {False: [], True: []}  # by whether a tensor is of an expert
@@ -245,7 +245,7 @@ def traffic_of_replicas(
     Args:
         tensors: number of elements of each tensor of a worker.
         replicas: ``(S,)``: number of replicas.
-        mask: ``(S,)``: whether the setting has these options.
+        mask: ``(S,)``: whether ``options`` are those of the setting.
         steps: T, the number of steps.
         options: options of the exchanges.
     """
@@ -272,7 +272,7 @@ def _exchanges_of_step(tensors: Sequence[int], sharers: IntOrArray, options: Ste
     """
     elements = sum(tensors)
     gradient_bytes, parameter_bytes = options.gradient_width * elements, options.parameter_width * elements
-    if options.sharding == "none" or options.broadcasts_weights:  # then every worker needs the whole gradient
+    if options.sharding == "none" or options.broadcasts_weights:  # every worker needs the whole gradient
         gradient = Exchange(gradient_bytes, label="gradient inside", in_backward=True)
         if not options.broadcasts_weights:
             return [gradient]
@@ -289,9 +289,10 @@ def exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchan
     if len(shard.group) == 1:
         return []
     exchanges: list[Exchange] = []
-    # The sharers of each copy of the states reduce and gather; in between, the copies sum their gradients.
+    # The `sharers` that together store a copy of the states reduce-scatter gradients and gather weights. In between,
+    # workers that store the same part of different copies sum their gradients.
     for exchange in _exchanges_of_step(shard.tensors, shard.sharers, options):
-        if exchange.in_backward:  # the whole gradient, which all copies sum at once
+        if exchange.in_backward:  # all workers of the group sum the whole gradient at once
             exchanges.append(replace(exchange, first_group=shard.group))
         elif shard.sharers > 1:
             exchanges.append(replace(exchange, first_group=shard.sharing_group))
@@ -305,7 +306,10 @@ def exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Exchan
 def exchanges_between(
     method: MethodBase, tensors: Sequence[TensorShape], replicas: int, layout: Layout, share: float
 ) -> Iterator[Exchange]:
-    """Yield a worker's exchanges with other replicas, each followed by the gather of its result inside the replica.
+    """Yield a worker's exchanges with other replicas, and gathers of their results inside its replica.
+
+    There is a gather after each exchange if several workers of a replica have the same parameters and each sends a
+    share. A method that sends in the backward pass needs none: `exchanges_inside` has the gathers of its gradients.
 
     Args:
         method: the method.

@@ -94,7 +94,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
 def _layout_bytes(
     plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
 ) -> Floats:
-    """Return the bytes of a step's traffic inside replicas that leave the units at each level, ``(levels,)``."""
+    """Return the part of `level_bytes_per_step` that a step's traffic inside replicas sends, ``(levels,)``."""
     intra_replica, layout, stages = plan.intra_replica, plan.layout, plan.layout.pipeline
     micro_batches = int(memory_plan.micro_batches[0])
     micro_tokens = intra_replica.tokens / micro_batches
@@ -182,7 +182,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
         columns, tokens_to_target = _losses(method, spec, options)
-        if options.target_loss is not None:  # steps and time are unknown, unless a fit gives the tokens
+        if options.target_loss is not None:  # unknown, unless a fit gives the tokens
             steps, seconds = 0.0, None
         if tokens_to_target is not None:
             reached_loss, token_factor = tokens_to_target
@@ -249,7 +249,7 @@ def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | Non
 def _losses(
     method: MethodBase, spec: ProjectSpec, options: WholeTraining
 ) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
-    """Return the fields of a training's loss; for a target loss also its tokens, and their ratio to data parallelism.
+    """Return the fields of a training's loss; for a target loss also the tokens to it, and their `TokenFactor`.
 
     If no fit gives the loss, the field ``loss_unknown`` has the reason, and the second item is None.
     """
@@ -287,7 +287,7 @@ LOSS_FIELDS = (
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
     """Return the mean bytes that leave sites in a step, summed over the sites; None if they cannot be counted.
 
-    Without a layout and sharding they are the row's bytes per worker times the share of the payload that leaves sites.
+    Without a layout and sharding, this is the row's bytes per worker times the share of the payload that leaves sites.
 
     Args:
         method: the method.
@@ -334,7 +334,7 @@ def training_cost(
     board_power_w, _source = BOARD_POWER_W.get(row["hardware"], (None, ""))
     busy_power_w = prices.busy_power_w(board_power_w)
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
-    sent_bytes = None if seconds is None else egress_bytes  # an unknown duration has unknown steps
+    sent_bytes = None if seconds is None else egress_bytes  # if the duration is unknown, `steps` may be 0
     columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": sent_bytes}
     for suffix, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None

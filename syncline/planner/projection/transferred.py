@@ -12,12 +12,12 @@ from syncline.specs import ProjectSpec
 
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
-    """Return the parts of projections that lie outside of what was measured; other specs have none."""
+    """Return the parts of projections that lie outside of what was measured; specs of studies have none."""
     parts: dict[tuple[Any, ...], tuple[str, Uncertainty]] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             continue
-        key: tuple[Any, ...] = id(spec.model), id(spec.compute), spec.workers  # specs of one key compute alike
+        key: tuple[Any, ...] = id(spec.model), id(spec.compute), spec.workers  # specs with equal keys compute alike
         if key not in parts:
             parts[key] = "computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)
         for network in spec.networks if spec.workers > 1 else ():

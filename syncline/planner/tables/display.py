@@ -20,7 +20,7 @@ BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are ex
 
 
 def step_columns_note(rows: list[Record], baseline: str) -> str:
-    """Return the note that explains the columns ``step_time_s``, ``waiting`` and ``speedup``, over a baseline."""
+    """Return the note on the columns ``step_time_s``, ``waiting`` and ``speedup``; ``baseline`` names a method."""
     note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
     if not _have_bounds(rows):
         return note
@@ -30,20 +30,18 @@ def step_columns_note(rows: list[Record], baseline: str) -> str:
 
 def stuck_note(rows: list[Record]) -> str:
     """Return the note on trainings that ended early because no worker was left to continue."""
-    lines = [
-        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}."
-        for row in rows
-        if row.get("stuck")
-    ]
-    return "".join(lines)
+    stuck = [row for row in rows if row.get("stuck")]
+    return "".join(
+        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck
+    )
 
 
 CLOCK = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
-"""Columns of the clock."""
+"""Columns of a training's times and bytes, without its loss."""
 
 
 def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "") -> Group:
-    """Return a table of training times; ``columns`` are those of the `CLOCK`, and others with spaces between.
+    """Return a table of training times; ``columns`` has the names in `CLOCK` and others, separated by spaces.
 
     If computing hides a part of the communication in a row, the table shows the exposed part.
     """
@@ -53,7 +51,8 @@ def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "")
         title, columns, rows, note=note, bounds=BOUNDED, values={
             "communication_and_share": communication_and_share,
             "exposed_and_share": lambda row: _with_share(row["exposed_communication_s"], waiting(row)),
-            "script": lambda row: row["method"],  # this and the next are columns of trainings by other scripts
+            # Trainings by users' scripts have these two columns.
+            "script": lambda row: row["method"],
             "world": lambda row: row["network"],
         },
     )  # fmt: skip
@@ -70,7 +69,7 @@ def _with_share(seconds: float | None, share: float | None) -> str | None:
 
 
 def clock_note(rows: list[Record]) -> str:
-    """Return the note that explains the columns of the clock."""
+    """Return the note that explains the columns in `CLOCK`."""
     name, meaning = "communication", "its share"
     if _is_overlapped(rows):
         name, meaning = "exposed communication", "its share: waiting for the network with nothing to compute"
@@ -79,9 +78,7 @@ def clock_note(rows: list[Record]) -> str:
 
 def bounds_note(rows: list[Record]) -> str:
     """Return the note on the bounds of times and the measurements behind them."""
-    if not _have_bounds(rows):
-        return ""
-    return BOUNDS_NOTE + bases_note(rows)
+    return BOUNDS_NOTE + bases_note(rows) if _have_bounds(rows) else ""
 
 
 def bases_note(rows: list[Record]) -> str:
@@ -120,7 +117,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     if not rows:
         return []
     note = step_columns_note(rows, baseline=spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE
-    note = note.replace("\n", target_note(rows) + "\n", 1)  # the target ends the first line
+    note = note.replace("\n", target_note(rows) + "\n", 1)  # the note on the target belongs to the first line
     return [
         table(
             network_title(network, spec.num_endpoints, spec.steps, unit_name=spec.endpoint_noun),
@@ -159,7 +156,7 @@ CLOCK_FIELDS = {
     "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s",
     *PER_WORKER_FIELDS,
 }  # fmt: skip
-"""Fields of a row that the table of a run's metrics leaves out: fields of the clock, which seeds share, and names."""
+"""Fields of a row that the table of a run's metrics leaves out: times and bytes, which seeds share, and names."""
 
 
 def _server_table(row: Record) -> Group:
@@ -214,6 +211,7 @@ def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     """Return the table of ``syncline list``: the names of a catalogue that a spec can use."""
     has_source = any(row.get("source") for row in rows)
     names = [name for name in CATALOGUE_COLUMNS[catalogue].split() if name != "source" or has_source]
+    # The sizes of all methods are for the model and the workers that each row names.
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
     note = f"{notes.get(catalogue, '')}All fields: syncline list {catalogue} --json"
     return table(catalogue, names, rows, note=note)

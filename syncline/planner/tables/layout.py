@@ -56,15 +56,15 @@ class Sheet:
         if _total_width(self._readable_widths, gap=2) <= width:
             return [[*range(len(self.headings))]]
         key_columns = self._key_columns(width)
-        requested = {
+        full_widths = {
             column: max(self._minimum_widths[column], min(self._natural_widths[column], BLOCK_WIDTH))
             for column in range(len(key_columns), len(self.headings))
         }
         room = width - _total_width((self._minimum_widths[column] for column in key_columns), gap=2)
-        blocks = _cut_into_blocks(requested, room)
+        blocks = _cut_into_blocks(full_widths, room)
         # Make the blocks as narrow as their number allows, so that all have about the same width.
         for narrower in range(room - 1, 0, -1):
-            narrower_blocks = _cut_into_blocks(requested, narrower)
+            narrower_blocks = _cut_into_blocks(full_widths, narrower)
             if len(narrower_blocks) > len(blocks):
                 break
             blocks = narrower_blocks
@@ -85,7 +85,8 @@ class Sheet:
         Text is folded between words, and inside words only if this does not suffice.
         """
         widths = {column: self._natural_widths[column] for column in columns}
-        # The least widths of each round: readable text, whole numbers with units, whole words, one character.
+        # Each round narrows columns down to its least widths, which keep text readable, then numbers with their units
+        # whole, then words whole, then one character.
         limits = (self._readable_widths, self._minimum_widths, self._word_widths, [1] * len(self.headings))
         for min_widths in limits:
             while _total_width(widths.values(), gap=2) > width:

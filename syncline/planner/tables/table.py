@@ -236,6 +236,6 @@ def as_text(*tables: Group) -> str:
     """Return tables as plain text with lines of up to `TEXT_WIDTH` characters."""
     file = io.StringIO()
     console = Console(file=file, width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
-    for drawn in tables:
-        console.print(drawn)
+    for text_or_table in tables:
+        console.print(text_or_table)
     return file.getvalue()
