@@ -62,7 +62,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
             field_names = {field_name for base in grid_bases for field_name in type(base).model_fields}
             expected = f"a field that a method here has: {one_of_fields(field_names, field)}"
             raise SpecError(grid.origin, field, expected)
-        # Grids of several methods over one field share a column: None for variants without it, and the grids' values.
+        # All grids over one field share a column. Its first value, None, is that of variants that no such grid changes.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         value_indices = np.where(grid_indices >= 0, len(values) + grid_indices, value_indices)
         columns[grid.path] = value_indices, (*values, *grid.shown)
@@ -161,7 +161,7 @@ class NetworkGrid:
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        # A grid over an independent number has it and its values on each base; those of the first base stand for all.
+        # A grid has the same independent number, with the same values, on each base: take those of the first one.
         for grid, name_and_values, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
             if name_and_values is None:
                 columns[grid.path] = indices, grid.shown

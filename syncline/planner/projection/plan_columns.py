@@ -90,9 +90,8 @@ def plan_columns(
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
     bases = [basis_text(first, second) for first in computing.basis for second in communication.basis]
     takes_time = ~(step_s <= 0)  # also true for an unknown time, nan
-    first_reason = len(
-        TIME_SOURCES
-    )  # lower codes of `evaluators` are sources of a time; from here on, reasons for none
+    # Codes of `evaluators` below this one are sources of a time; the others are reasons why it is unknown.
+    first_reason = len(TIME_SOURCES)
     hardware = [setting.compute.hardware for setting in plan.specs]
     peak_s = value_per_spec(plan.specs, _peak_s)
     columns: Columns = {

@@ -187,7 +187,7 @@ def threshold_columns(
     Each name in `RATIOS` has a column of values in `WHEN`. The threshold and its bounds have columns of their own, such
     as ``faster_low_bandwidth_bytes_per_s``. All are ``(S, N, M)`` for S settings, N networks and M methods. A threshold
     is unknown for the first method, on a network of more than one link, with a policy in `NO_THRESHOLDS`, and if the
-    time of the method or of the first one has no closed form. A bound is unknown if its speedups cross no ratio.
+    time of the method or of the first one has no closed form. A bound is unknown if its speedups never cross the ratio.
 
     Args:
         plan: plan of the settings.

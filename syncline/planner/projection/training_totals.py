@@ -182,7 +182,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
         columns, tokens_to_target = _losses(method, spec, options)
-        if options.target_loss is not None:  # unknown, unless a fit gives the tokens
+        if options.target_loss is not None:  # both are unknown unless a fit gives the tokens
             steps, seconds = 0.0, None
         if tokens_to_target is not None:
             reached_loss, token_factor = tokens_to_target
