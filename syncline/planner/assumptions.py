@@ -61,7 +61,7 @@ def option_origins(
     sequence: int | None = None,
     batch_tokens: str | float | None = None,
 ) -> dict[str, str]:
-    """Return the origins of the period, the sequence and the batch, by name, if options decide them.
+    """Return the origins of those of the period, the sequence and the batch that options set, by name.
 
     Args:
         methods: methods of the options, as `methods_at_period` takes them; empty: the spec's methods.
@@ -195,7 +195,7 @@ def _origin_of_field(spec: ProjectSpec, field: str) -> str:
 
 
 def nearest_text(wanted_tokens: float) -> str:
-    """Return the origin of a batch that was rounded."""
+    """Return the origin of a batch that was rounded to whole sequences, in words."""
     return f"the nearest to {wanted_tokens:,.0f} in whole sequences"
 
 
@@ -213,13 +213,13 @@ def spec_batch(spec: ProjectSpec, origins: Mapping[str, str]) -> Assumption:
 
 
 def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str = "") -> Assumption:
-    """Return the tokens of all workers in a step; each worker has an equal part."""
+    """Return the tokens of all workers in a step, as an assumption; each worker has an equal part."""
     text = f"{batch_tokens:,} tokens in a step, {batch_tokens // workers:,} for each of {workers:,} workers"
     return Assumption("batch", batch_tokens, unit="tokens", text=text, origin=origin, source=source)
 
 
 def sequence_assumption(shape: ModelShape, origin: str | None = None) -> Assumption:
-    """Return the number of tokens in a training sequence; if the origin is None, it is the model's."""
+    """Return the tokens of a training sequence, as an assumption; an origin of None is the model."""
     text, source = f"{shape.sequence:,} tokens", ""
     if origin is None:
         origin, source = f"as {shape.name} has it", shape.source
@@ -264,7 +264,7 @@ def _kernel_assumption(spec: ProjectSpec) -> Assumption:
 
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
-    """Return the steps between the exchanges of methods."""
+    """Return the steps between the exchanges of methods, as an assumption."""
     names_by_period = distinct_by_key((period_of(method), method.name) for method in methods)
     periods = tuple(sorted(names_by_period))
     texts = []

@@ -57,7 +57,7 @@ class LowAndHigh(Protocol):
 
 
 def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of the variants of `StepTimeVariants`, in their order: one at a bound, the other one 1."""
+    """Return the factors of the variants in `StepTimeVariants`: computing or communication at a bound, the other 1."""
     return (
         Factors(computing=computing.low), Factors(computing=computing.high),
         Factors(communication=communication.low), Factors(communication=communication.high),

@@ -14,7 +14,7 @@ COMPARED_PERIOD = 30
 """Default steps between exchanges for comparisons, as in the fits of losses (Charles et al., 2025)."""
 
 PRESET = "preset"
-"""Text for the period of each method's preset."""
+"""Value of the option ``--period`` with which each method keeps its own period."""
 
 
 def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:

@@ -94,7 +94,7 @@ class _MessageCosts(NamedTuple):
 
 
 class PlacementTimes(NamedTuple):
-    """Times of S placements, both ``(S,)``: the seconds, and the score that a search minimises."""
+    """Times of S placements, both ``(S,)``: the seconds, and the score that a search minimises, see this module."""
 
     seconds: Floats
     score: Floats
@@ -161,10 +161,13 @@ class PlacementClock:
             microbatches=work.microbatches, ahead=messages_ahead(self.topology, work.message_bytes),
             flushes=work.flushes,
         )  # fmt: skip
-        after_s = self._averaging_s(grid) + np.array(work.update_s)
-        seconds = (ends_s.max(axis=1) + after_s).max(axis=1)  # a stage averages once its last replica has finished
+        averaging_and_update_s = self._averaging_s(grid) + np.array(work.update_s)
+        seconds = (ends_s.max(axis=1) + averaging_and_update_s).max(
+            axis=1
+        )  # a stage averages once its last replica has finished
         replica_ends_s = ends_s[..., 0]  # the backward pass of a replica's first stage ends last
-        return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (replica_ends_s.mean(axis=1) + after_s.mean(axis=1)))
+        mean_s = replica_ends_s.mean(axis=1) + averaging_and_update_s.mean(axis=1)
+        return PlacementTimes(seconds, seconds + MEAN_WEIGHT * mean_s)
 
     def _averaging_s(self, grid: Ints) -> Floats:
         """Return the seconds of each stage's averaging, ``(S, K)``; ``grid`` has the ranks' positions ``(S, D, K)``."""
@@ -211,7 +214,7 @@ class FoundPlacement(NamedTuple):
 
 
 def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], places: Ints) -> FoundPlacement:
-    """Return the placement with the lowest score that the search finds; its ``swaps`` are those from all starts.
+    """Return the placement with the lowest score that the search finds; its ``swaps`` count those of all starts.
 
     Args:
         clock: the clock of pipelines on a topology of N positions.

@@ -28,7 +28,7 @@ def assumptions_block(assumptions: Sequence[Assumption]) -> Group:
 
 
 def tables_after(transfers: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
-    """Return tables after a line for each transferred part."""
+    """Return a line for each transferred part, followed by the tables."""
     lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in transfers]
     groups = [Group(*lines, Text(""))] if lines else []
     return [*groups, *tables()]

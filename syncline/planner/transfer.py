@@ -70,4 +70,4 @@ def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
 
 
 tables_after = lazy_function("syncline.planner.prediction_tables:tables_after")
-"""Return tables after a line for each transferred part; rich is imported when tables are drawn."""
+"""Return a line for each transferred part, followed by the tables; rich is imported when tables are drawn."""

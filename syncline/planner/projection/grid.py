@@ -224,7 +224,7 @@ class ProjectedGrid:
 
 
 def _nesting_order(grid: Grid) -> int:
-    """Return a sort key by which fields whose values cannot be priced together come first and are the outer loops."""
+    """Return a sort key of a grid: fields that are not priced together come first, and are the outer loops."""
     first_field = grid.path.split(".")[0]
     return PRICED_TOGETHER.index(first_field) if first_field in PRICED_TOGETHER else -1
 

@@ -82,7 +82,7 @@ def _read_method(value: Any, option: str) -> MethodBase:
 
 
 def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase:
-    """Return a copy of a method whose fields, which the grids name, have these values."""
+    """Return a copy of a method with a value of each grid in the field that the grid is over."""
     if not values:
         return base
     overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in values]

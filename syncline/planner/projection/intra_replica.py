@@ -163,7 +163,7 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
 
 
 class IntraReplica:
-    """The inside of the replicas of some settings: a worker's part of the model, and the seconds of a step.
+    """A worker's part of the model and the seconds of its step inside a replica, in settings with one layout.
 
     Args:
         specs: specs of the settings, which share model and layout.

@@ -204,7 +204,7 @@ class MethodPlan:
 
     @property
     def _wire_width(self) -> float:
-        """Return the bytes of a gradient on the wire: in the method's format if it sends gradients in each backward."""
+        """Return the bytes of a gradient on the wire: in the method's format if it sends in the backward pass."""
         if self.method.sends_in_backward:
             return BYTES_PER_ELEMENT[self.method.wire_format]
         return bytes_per_number(self.settings.specs[0].number_format)

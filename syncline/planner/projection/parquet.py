@@ -21,7 +21,7 @@ from syncline.planner.projection.columns import Categorical, ColumnRows, Columns
 def write_parquet(
     parts: Iterable[Columns], file: Path, about: Mapping[str, str], done: Callable[[int], None] = lambda rows: None
 ) -> int:
-    """Write rows in row groups; the file appears once it is complete, or not at all.
+    """Write rows to a parquet file, which appears once it is complete, or not at all.
 
     Args:
         parts: columns of the same names, one part below the other.

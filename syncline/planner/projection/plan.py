@@ -210,7 +210,7 @@ class ProjectionPlan:
         return self._shared_prices(selection.cache).call_pricers.setdefault(traffic.buckets, call_pricer)
 
     def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
-        """Return the prices that methods share on a cache's network; drop those of the network before."""
+        """Return the prices that methods share on a cache's network; drop those of the previous network."""
         if self._shared.cache is not cache:
             self._shared = _SharedPrices(cache)
         return self._shared
@@ -457,7 +457,7 @@ class ProjectionPlan:
 
 
 def shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the code of each text from a dictionary; add a text that it does not have with the next code."""
+    """Return the code of each text from a dictionary; a text that it lacks is added with the next code."""
     return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
 
 

@@ -21,10 +21,10 @@ from syncline.specs import Experiment, ProjectSpec, study_of
 SEARCH = "search"
 
 NO_RECORDS: list[Any] = []
-"""The records of a study without training, which is in closed form."""
+"""The records of a study that needs no training."""
 
 FASTEST = "the fastest of given, stages-inside and replicas-inside"
-"""The origin of a placement that was searched for."""
+"""Origin of the placement that a search has found, in words."""
 
 
 def placed_spec(spec: ProjectSpec) -> ProjectSpec:
@@ -75,7 +75,7 @@ def project(spec: Experiment) -> list[dict[str, Any]]:
 
 
 def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
-    """Return the rows of several projections, one after another, or of studies.
+    """Return the rows of several projections or studies, in order.
 
     Args:
         specs: specs of projections, or of studies that need no training.
@@ -96,7 +96,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the numbers of workers; for a network that joins some, do nothing.
+    """Refuse a network that can join none of the specs' numbers of workers.
 
     Raises:
         SpecError: the error of the network.

@@ -85,7 +85,7 @@ class _RecordingWorker(Worker):
 def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) -> MethodRound:
     """Simulate one worker's steps from one average to the next, among the workers of a plan's first setting.
 
-    A round has as many steps as the least common multiple of the periods of the exchanges in the last phase.
+    A round has the least common multiple of the periods of `_exchanges_at_the_end` as its number of steps.
 
     Args:
         plan: plan of the method.
@@ -93,7 +93,7 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
         network: a network; if it is a link, the fields are numbers.
     """
     schedule = plan.schedule(method_index, network)
-    exchanges = _last_phase(schedule.exchanges)
+    exchanges = _exchanges_at_the_end(schedule.exchanges)
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)), MOST_STEPS)  # 1 without exchanges
     worker = _RecordingWorker(schedule.busy_s, schedule.trigger_s, schedule.optimizer_s)
     advance = stepper(worker, exchanges, schedule.price_call)
@@ -113,7 +113,7 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
     return MethodRound(steps, end_s - start_s, (*_compute_spans(waits, end_s - start_s), *waits, *network_spans))
 
 
-def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
+def _exchanges_at_the_end(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return the exchanges that run once all have started, with their start moved to the first step."""
     last_start = max((exchange.start for exchange in exchanges), default=0)
     return [

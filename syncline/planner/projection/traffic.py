@@ -116,8 +116,8 @@ def _rows_of(mask: NDArray[np.bool_]) -> Indices:
 
 
 def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_any_group: bool) -> dict[int, Any]:
-    """Return the value for each number of workers; if ``same_for_any_group``, two equal values stand for all."""
-    if len(counts) > 2 and same_for_any_group:
+    """Return the value for each number of workers, computed for each unless the method promises one value."""
+    if len(counts) > 2 and same_for_any_group:  # if the first and the last value are equal, the others are
         first_value = value_of(counts[0])
         if first_value == value_of(counts[-1]):
             return dict.fromkeys(counts, first_value)

@@ -94,7 +94,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
 def _layout_bytes(
     plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
 ) -> Floats:
-    """Return the part of `level_bytes_per_step` that a step's traffic inside replicas sends, ``(levels,)``."""
+    """Return the part of `level_bytes_per_step` that is the traffic of the layout, ``(levels,)``."""
     intra_replica, layout, stages = plan.intra_replica, plan.layout, plan.layout.pipeline
     micro_batches = int(memory_plan.micro_batches[0])
     micro_tokens = intra_replica.tokens / micro_batches

@@ -208,7 +208,7 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
 
 
 def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
-    """Return the selected names, each once.
+    """Return the column names in a selection such as ``method,loss`` or ``all``, each once.
 
     Raises:
         SpecError: a name that no row has.
