@@ -116,7 +116,7 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     from syncline.planner.tables.table import range_text, table
 
     def between(row: Mapping[str, Any]) -> str:
-        """Return the bounds of a loss; the bounds of an extrapolated one are unknown."""
+        """Return the bounds of a loss as text, or that they are unknown."""
         return "nobody knows" if row["loss"] is not None and row["loss_low"] is None else range_text(row, "loss")
 
     lines: dict[str, None] = {}  # the keys are the lines below the table, each once

@@ -82,10 +82,12 @@ class PricedSettings:
         if isinstance(communication, np.ndarray) and communication.ndim == self.ndim and len(communication) == count:
             communication = communication[rows]  # other factors have no axis of settings
         network = self.network if len(rows) == count else links_of_rows(self.network, rows)
-        factors = Factors(computing, communication)
-        return replace(
-            self, settings=self.settings[rows], traffic_rows=self.traffic_rows[rows], network=network, factors=factors
+        settings, traffic_rows, factors = (
+            self.settings[rows],
+            self.traffic_rows[rows],
+            Factors(computing, communication),
         )
+        return replace(self, settings=settings, traffic_rows=traffic_rows, network=network, factors=factors)
 
     def select_settings(self, values: Any) -> Any:
         """Return the entries of these settings in an array of all settings of the plan; return a number unchanged."""

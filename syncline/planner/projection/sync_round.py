@@ -114,13 +114,10 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
 
 
 def _exchanges_at_the_end(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges that run once all have started, with their start moved to the first step."""
+    """Return the exchanges that run once all have started or ended, with their start moved to the first step."""
     last_start = max((exchange.start for exchange in exchanges), default=0)
-    return [
-        replace(exchange, start=0, stop=None)
-        for exchange in exchanges
-        if exchange.stop is None or exchange.stop > last_start  # the others have ended by then
-    ]
+    running = [exchange for exchange in exchanges if exchange.stop is None or exchange.stop > last_start]
+    return [replace(exchange, start=0, stop=None) for exchange in running]
 
 
 def _compute_spans(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:

@@ -319,8 +319,7 @@ def exchanges_between(
         share: share of the worker's parameters that the worker itself sends.
     """
     for exchange in method.exchanges(tensors, replicas):
-        size = share * exchange.payload_bytes
-        group = exchange.first_group
+        size, group = share * exchange.payload_bytes, exchange.first_group
         if group is not None:  # the ranks of one worker of each replica
             stride = layout.workers
             group = range(group.start * stride, group.stop * stride, group.step * stride)

@@ -31,9 +31,8 @@ def step_columns_note(rows: list[Record], baseline: str) -> str:
 def stuck_note(rows: list[Record]) -> str:
     """Return the note on trainings that ended early because no worker was left to continue."""
     stuck = [row for row in rows if row.get("stuck")]
-    return "".join(
-        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck
-    )
+    lines = [f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck]
+    return "".join(lines)
 
 
 CLOCK = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
