@@ -51,10 +51,8 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     if len(rules) == 1:
         return rules[0]
     plan = ProjectionPlan([spec.model_copy(update={"methods": spec.methods[:1]})])
-    steps_s = []
-    for rule in rules:
-        step = plan.step(0, placed_network(network, rule, layout, spec.workers))
-        steps_s.append(first_value(step.step_time_s))
+    placed_networks = [placed_network(network, rule, layout, spec.workers) for rule in rules]
+    steps_s = [first_value(plan.step(0, placed).step_time_s) for placed in placed_networks]
     return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]  # nan: an unknown time
 
 

@@ -298,11 +298,8 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     lowest, highest = min(LOWEST_BANDWIDTH, *link_bandwidths), max(HIGHEST_BANDWIDTH, *link_bandwidths)
     bandwidths = np.geomspace(lowest, highest, POINTS_PER_CURVE)
     labels_of_specs = [_labels(spec) for spec in specs]
-    shown_labels = [
-        name
-        for name in labels_of_specs[0]
-        if name in ("model", "workers") or len({labels[name] for labels in labels_of_specs}) > 1
-    ]
+    differing = {name for name in labels_of_specs[0] if len({labels[name] for labels in labels_of_specs}) > 1}
+    shown_labels = [name for name in labels_of_specs[0] if name in {"model", "workers"} | differing]
     panels = []
     for spec, labels in zip(specs[:MOST_PANELS], labels_of_specs, strict=False):
         plan = ProjectionPlan([spec])
