@@ -92,7 +92,7 @@ def basis_text(computing: str, communication: str) -> str:
 
 
 def deviation(sign: int, *ratios: float | None) -> float | None:
-    """Return the ratio of a product's bound to its value, from the same ratio of each independent factor.
+    """Return the ratio of a product's bound to the product, from the bounds of its independent factors.
 
     The logarithms of independent causes add in quadrature: ``exp(sign sqrt(sum log(ratio)^2))``.
 

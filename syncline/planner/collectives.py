@@ -321,7 +321,7 @@ def _finish_s(
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
     """Return the bytes per second that nccl-tests reports; None if the time is zero.
 
-    A worker contributes n bytes. Of gathers nccl-tests counts the result, P n bytes, else n bytes.
+    A worker contributes n bytes. For gathers, nccl-tests counts the P n bytes of the result, else n bytes.
     Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
 
     >>> algorithm_bandwidth("all_gather", 4, 1e9, 2.0)

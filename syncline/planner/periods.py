@@ -91,5 +91,5 @@ def period_of(method: MethodBase) -> int:
     period = getattr(method, "period", None)
     if period is not None:
         return int(period)
-    num_parameters, workers = 1, 2  # any others have the same periods
+    num_parameters, workers = 1, 2  # the periods do not depend on these numbers
     return max((int(exchange.period) for exchange in method.exchanges(num_parameters, workers)), default=1)

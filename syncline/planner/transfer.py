@@ -30,13 +30,13 @@ class Transfer:
     @property
     def line(self) -> str:
         """Return text for the terminal: what the part was transferred from, why, and the bounds of its times."""
-        bounds = self.uncertainty
-        sources = f" of {bounds.sources} sources" if bounds.sources else ""
-        width = f"{bounds.low:.2f} to {bounds.high:.2f} times the predicted time"
-        measured = f"Nine of ten rows of sources left out took {width}." if sources else f"Measured: {width}."
+        uncertainty = self.uncertainty
+        sources = f" of {uncertainty.sources} sources" if uncertainty.sources else ""
+        bounds = f"{uncertainty.low:.2f} to {uncertainty.high:.2f} times the predicted time"
+        measured = f"Nine of ten rows of sources left out took {bounds}." if sources else f"Measured: {bounds}."
         return (
-            f"{self.part.capitalize()} transferred from {bounds.basis} ({bounds.points} rows{sources}): "
-            f"{'; '.join(bounds.reasons)}. {measured}"
+            f"{self.part.capitalize()} transferred from {uncertainty.basis} ({uncertainty.points} rows{sources}): "
+            f"{'; '.join(uncertainty.reasons)}. {measured}"
         )
 
     def record(self) -> dict[str, Any]:
@@ -52,9 +52,8 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     by_part_and_basis: dict[tuple[str, str], Uncertainty] = {}
     for part, uncertainty in parts:
         if uncertainty.reasons:
-            joined = by_part_and_basis.get((part, uncertainty.basis), uncertainty)
-            # `outside` adds the reasons of this uncertainty to those of the earlier ones.
-            by_part_and_basis[part, uncertainty.basis] = joined.outside(uncertainty.reasons)
+            earlier = by_part_and_basis.get((part, uncertainty.basis), uncertainty)
+            by_part_and_basis[part, uncertainty.basis] = earlier.outside(uncertainty.reasons)  # adds these reasons
     return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
 
 

@@ -140,7 +140,7 @@ def plan_memory(
     # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies;
     # if no pair of a policy and a kind fits, the pair that needs the least memory.
     micro_bytes = budget.activations_bytes / max_micro_batches
-    # The pairs are along the first axis; for each policy all kinds.
+    # The pairs are along the first axis, sorted by policies and then by kinds.
     least_bytes = (state_bytes[None] + micro_bytes[:, None]).reshape(-1, *limit.shape)
     fits = least_bytes <= limit
     pair_index = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
@@ -153,9 +153,9 @@ def plan_memory(
         micro_batches = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
         free_bytes = limit - state_bytes[kind_index, settings]
-        needed = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        needed = np.clip(np.ceil(needed), 1, max_micro_batches).astype(np.int64)
-        divisors = [_next_divisor(*pair) for pair in zip(needed.tolist(), sequences.tolist(), strict=True)]
+        least = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
+        least = np.clip(np.ceil(least), 1, max_micro_batches).astype(np.int64)
+        divisors = [_next_divisor(*pair) for pair in zip(least.tolist(), sequences.tolist(), strict=True)]
         micro_batches = np.array(divisors, dtype=np.int64)
     parts_of_kinds = [memory.parts for memory in memories]
     parts: dict[str, Any] = {}  # with the chosen kind of sharding in each setting

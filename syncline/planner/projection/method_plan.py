@@ -296,8 +296,8 @@ def _memory_budget(
 ) -> MemoryBudget:
     """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
 
-    Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches. A policy of None
-    stores no activations.
+    Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches. With a policy
+    of None they are not counted.
     """
     model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
 
