@@ -112,7 +112,7 @@ def plan_columns(
         "not_timed": Categorical(  # code 0, None, for a known time
             np.maximum(evaluators.codes - first_reason + 1, 0), (None, *evaluators.values[first_reason:])
         ),
-        **{name: times[name] for name in (*STEP_TIMES[:-1], *INSIDE_TIMES)},
+        **{name: times[name] for name in (*STEP_TIMES[:-1], *INSIDE_TIMES)},  # the last follows below
         "communication_share": np.divide(times["communication_s"], step_s, out=np.zeros_like(step_s), where=takes_time),
         "exposed_communication_s": times["exposed_communication_s"],
         "utilisation": np.array(peak_s)[:, None, None] / np.where(step_s > 0, step_s, np.nan),

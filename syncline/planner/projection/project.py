@@ -1,4 +1,4 @@
-"""``syncline project``: the clock alone, in closed form, on networks with ranks where a placement puts them."""
+"""``syncline project``: times without training, in closed form, on networks with ranks where a placement puts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of ``syncline project`` for the terminal: one per network, or a paper's; and the notes below them."""
+"""Tables of ``syncline project`` for the terminal, one per network or that of a paper, and the notes below them."""
 
 from __future__ import annotations
 

@@ -103,10 +103,10 @@ def traffic_of(
         counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
     for alike_counts in counts_by_structure.values():
-        alike = mask & np.isin(workers, alike_counts)
-        count_index = np.searchsorted(alike_counts, workers[alike])
+        alike_mask = mask & np.isin(workers, alike_counts)
+        count_index = np.searchsorted(alike_counts, workers[alike_mask])
         exchanges = _join_exchanges([exchanges_by_count[count] for count in alike_counts], count_index)
-        traffics.append(Traffic(_rows_of(alike), exchanges, steps))
+        traffics.append(Traffic(_rows_of(alike_mask), exchanges, steps))
     return traffics
 
 
@@ -142,7 +142,7 @@ SIZES = ("payload_bytes", "encoded_bytes")
 """Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
 _structure_of = attrgetter(*(field.name for field in fields(Exchange) if field.name not in SIZES))
-"""Return all other fields of an exchange, which decide the steps of its calls."""
+"""Return the fields of an exchange except `SIZES`; they decide the steps of its calls."""
 
 
 def _join_exchanges(exchange_lists: Sequence[list[Exchange]], list_index: Indices) -> list[Exchange]:
@@ -253,12 +253,12 @@ def traffic_of_replicas(
     if options.broadcasts_weights:  # each number of replicas has its own broadcasts
         masks = [mask & (replicas == count) for count in np.unique(replicas[mask])]
     traffics = []
-    for alike in filter(np.any, masks):
-        counts = np.unique(replicas[alike])
-        sharers = int(counts[0]) if len(counts) == 1 else replicas[alike]
+    for alike_mask in filter(np.any, masks):
+        counts = np.unique(replicas[alike_mask])
+        sharers = int(counts[0]) if len(counts) == 1 else replicas[alike_mask]
         # A single replica has no other to exchange with.
         exchanges = [] if counts[0] == 1 else _exchanges_of_step(tensors, sharers, options)
-        traffics.append(Traffic(_rows_of(alike), exchanges, steps))
+        traffics.append(Traffic(_rows_of(alike_mask), exchanges, steps))
     return traffics
 
 
