@@ -26,7 +26,7 @@ def replication_hint() -> str:
 
 
 def import_replication(module: str) -> Any:
-    """Return the module ``replication.MODULE`` of the checkout, which Python's search path gets.
+    """Return the module ``replication.MODULE`` of the checkout, and add the checkout to Python's search path.
 
     An editable install makes only ``syncline`` importable; processes that are started later inherit the search path.
 

@@ -99,7 +99,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 @contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a folder, hidden if in ``parent``; it is removed after the block, or when a signal ends the process."""
-    folders: list[str] = []  # filled in the block, because a signal must not end the process before `remove` is known
+    folders: list[str] = []  # empty until the folder exists; `remove` must be known before that
 
     def remove() -> None:
         for name in folders:

@@ -79,7 +79,7 @@ class _Listener:
 
     Attributes:
         first_signal: number of the first signal; None before it.
-        has_confirmed_end: whether the work has confirmed that it is ending, so that `LIMIT_S` no longer holds.
+        has_confirmed_end: whether the work has confirmed that it is ending, which may then take more than `LIMIT_S`.
         temporary_folders: folders to remove if the process ends at once.
     """
 
@@ -105,7 +105,7 @@ class _Listener:
     def end(self) -> None:
         """End the thread; from now on a signal ends the process at once."""
         for number in SIGNALS:
-            signal.signal(number, lambda number, frame: os._exit(128 + number))
+            signal.signal(number, lambda number, frame: os._exit(128 + number))  # shells' code of a signal
         signal.set_wakeup_fd(-1)
         os.write(self._write_end, b"\0")  # no signal has the number 0: it ends the thread
         self._thread.join()
@@ -145,7 +145,7 @@ class _Listener:
         """Ask deferred work to stop at the first signal; end the process at a second one, or if no work is deferred."""
         now_s = time.monotonic()
         if self.first_signal is not None:
-            if now_s > self._first_signal_s + REPEAT_S:
+            if now_s > self._first_signal_s + REPEAT_S:  # an earlier one is the first signal, sent again
                 self._end_process()
             return
         self.first_signal, self._first_signal_s = number, now_s
@@ -280,8 +280,8 @@ def children_without_signals() -> Iterator[None]:
     """
     from multiprocessing import resource_tracker
 
-    # The tracker removes what this process leaves when a signal ends it, and need not warn of it. If it started with
-    # the first child, it would unblock the signals.
+    # The tracker removes what this process leaves when a signal ends it, and need not warn of it. Its start unblocks
+    # the signals, so that it starts here, and not with the first child.
     sys.warnoptions.append("ignore:resource_tracker")
     resource_tracker.ensure_running()
     sys.warnoptions.remove("ignore:resource_tracker")
@@ -323,7 +323,7 @@ def end_with_parent(parent: int | None = None, before_exit: Callable[[], object]
     """End this process when its parent ends for any reason.
 
     Args:
-        parent: process id of the parent. None: multiprocessing started this process, possibly through a server.
+        parent: process id of the parent. None: multiprocessing started this process, perhaps through its fork server.
         before_exit: function that is called before the end; only for a process of multiprocessing.
     """
     if parent is not None and sys.platform == "linux":

@@ -159,7 +159,7 @@ def specs_are_data() -> bool:
 
 @contextmanager
 def no_code() -> Iterator[None]:
-    """Set `NO_CODE` in the block, for this process and its child processes."""
+    """Let specs run no user code in the block, in this process and its child processes, by setting `NO_CODE`."""
     previous_value = os.environ.get(NO_CODE)
     os.environ[NO_CODE] = "1"
     try:

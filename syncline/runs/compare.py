@@ -1,4 +1,4 @@
-"""The command ``syncline compare``: each of several methods is trained once and timed on several networks."""
+"""The command ``syncline compare``: several methods are trained, and timed on several networks."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
     """Return the trainings of a comparison as pairs of a method and its network.
 
-    A method is trained once, with None for its network. An asynchronous method is trained for each network, because its
-    updates follow the clock; its label then names the network.
+    A method is trained once, with None for its network, unless its updates depend on the clock, as those of an
+    asynchronous method do. Such a method is trained for each network, and its label names the network.
     """
     pairs: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:

@@ -72,7 +72,7 @@ class Finding:
 
 
 class Answer(NamedTuple):
-    """The answer of a check's function, to which `findings` adds the check's group and name; see `Finding`."""
+    """The answer of a check's function: a `Finding` without the check's group and name, which `findings` adds."""
 
     found: str
     ok: bool = True

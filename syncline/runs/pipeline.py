@@ -230,7 +230,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
         schedules = list(group)
         # Only the first replica is drawn.
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
-        # All panels of a network end at the same time, before any has too many tasks.
+        # All panels of a network end at the same time, at which none has too many tasks yet.
         end_of_axis_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
             spans = task_spans(timeline, spec.build_schedule(schedule.schedule), end_of_axis_s)
@@ -332,7 +332,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
     """Return the columns with the bounds of a schedule's makespan in seconds, and with the measurements behind them.
 
     Computing times that the user states are exact. Otherwise the pipeline is simulated again with computing at each of
-    its bounds. The bounds of messages are errors of whole measured makespans.
+    its bounds. Bounds of messages are factors on the whole makespan, because they are errors of measured makespans.
     """
     if spec.model is None:
         computing = computing_uncertainty(machine=None, width=None)

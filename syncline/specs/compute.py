@@ -270,11 +270,11 @@ class ComputeSpec(Spec):
         Args:
             method: method with the update.
             step_s: seconds of the step without the update.
-            flops: FLOPs of one worker's step; None if they cannot be counted. Counted updates need them.
+            flops: FLOPs of one worker's step, from which ``counted`` derives the speed; None if they cannot be counted.
             workload_name: name of the problem or the model, for the error line.
         """
         if self.prices_updates:
-            # Packing of messages counts once: in ``encode_bandwidth``, or else in the update.
+            # The update includes the packing of messages, unless ``encode_bandwidth`` already does.
             updating = Updating(self.kernels.updates, with_messages=self.encode_bandwidth is None)
             return method.added_update_s(tensors, self.machine, updating=updating)
         if isinstance(self.optimizer_time, Mapping):

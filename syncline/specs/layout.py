@@ -20,7 +20,7 @@ from syncline.specs.cluster.clusters import HardwareField
 
 LAYOUT_EXAMPLE = "tensor=8,pipeline=4, or fields, as in {tensor: 8, pipeline: 4}"
 
-WORDS: dict[str, Any] = {"true": True, "false": False} | {name: name for name in CONTEXTS}
+VALUE_OF_WORD: dict[str, Any] = {"true": True, "false": False} | {name: name for name in CONTEXTS}
 """Values of the fields of a layout that are no numbers, by their text."""
 
 Ways = Annotated[int, Field(ge=1, strict=True)]
@@ -95,8 +95,8 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = (word.strip() for word in part.partition("="))
-        if name in LayoutSpec.model_fields and value in WORDS:
-            fields[name] = WORDS[value]
+        if name in LayoutSpec.model_fields and value in VALUE_OF_WORD:
+            fields[name] = VALUE_OF_WORD[value]
         elif name in LayoutSpec.model_fields and value.isdecimal():
             fields[name] = int(value)
         else:

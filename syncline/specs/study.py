@@ -86,7 +86,7 @@ class Study:
         return "run" if self.pieces else "project"
 
     def records(self, spec: Experiment, report: Report = lambda done: None) -> list[Record]:
-        """Return the records of all pieces, computed sequentially in this process, without a folder of results."""
+        """Return the records of a study's pieces, computed one after another in this process; none without pieces."""
         records: list[Record] = []
         if self.pieces is not None:
             for piece in self.pieces(spec):

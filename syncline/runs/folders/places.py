@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 @contextmanager
 def result_place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
-    """Yield the `Place` of a question's result.
+    """Yield the `Place` of the result of a question: of the options of a command, or the arguments of a function.
 
     The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
     called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.

@@ -80,7 +80,7 @@ def call_results(
     try:
         with children_without_signals(), _without_main():
             futures = [pool.submit(_pickled_result, call) for call in pickled_calls]
-            # A pool watches a new process from the next submission on: this one is for the last process.
+            # A pool watches a new process from the next submission on; this idle call makes it watch the last process.
             pool.submit(int)
     finally:
         all_are_sent.set()
@@ -205,6 +205,8 @@ def unpickle_call(pickled_call: bytes) -> Callable[[], Any]:
 
 
 class _Unpickler(pickle.Unpickler):
+    """An unpickler of calls by `pickle_calls`, which stores large shared objects in files."""
+
     def persistent_load(self, persistent_id: str) -> Any:
         """Return the shared object whose path is pickled in its place."""
         return _load_shared_object(path=persistent_id)

@@ -238,7 +238,7 @@ class LogOfRuns(CountingListener):
     def begins(self, runs: int, finished: int) -> None:
         """Start the clock, and print the number of runs that an earlier sweep finished."""
         super().begins(runs, finished)
-        if self._pace is not None:  # a further batch of a search
+        if self._pace is not None:  # a search calls this for each batch; the clock runs since the first
             return
         self._start_s, self._num_earlier, self._pace = self._now(), finished, Pace(self._now)
         if finished:

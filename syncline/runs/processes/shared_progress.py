@@ -191,7 +191,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
             raise
     finally:
         is_over.set()
-    confirm_end()  # to send a large result can take long
+    confirm_end()  # after a signal, because sending a large result can take long
     return result
 
 

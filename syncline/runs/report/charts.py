@@ -122,7 +122,7 @@ def final_curves(finals_path: Path, networks_path: Path | None = None) -> FileCu
     step_time_s: dict[str, dict[str, float]] = {}  # by method and network
     if networks_path is not None:
         for row in read_parquet(networks_path, NETWORKS).to_pylist():
-            if row["setting"] == "finals":  # other settings are not for the finals
+            if row["setting"] == "finals":  # the file may have step times of other settings
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent_bytes = [], {}
     for method, rows in read_parquet(finals_path, FINALS).to_pandas().groupby("method", sort=False):
@@ -307,10 +307,10 @@ def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
 
 def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
     """Return the spans around a training's first collectives for the workers that can be drawn, and a title."""
-    strip = strip_of(timeline)
-    if strip is None:
+    spans_and_title = strip_of(timeline)
+    if spans_and_title is None:
         return None
-    spans, title = strip
+    spans, title = spans_and_title
     shown_spans = spans
     for num_workers in range(STRIP_WORKERS, 0, -1):
         shown_spans = spans[spans.worker < num_workers]
@@ -411,7 +411,7 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
     longest_period = 1  # steps from one exchange of a method to the next
     for method in methods:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
-        period = int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1  # or from the start
+        period = int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1  # else from step 0 on
         longest_period = max(longest_period, period)
     steps_of_two_rounds = 2 * longest_period + 1
     num_shown = min(num_steps, max(LEAST_STEPS, min(steps_of_two_rounds, MOST_STEPS)))

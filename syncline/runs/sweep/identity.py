@@ -102,8 +102,8 @@ def hashes_of_own_files(spec: RunSpec) -> dict[str, str]:
             file = _file_of_module(module)
             if file is not None:
                 files.add(file.resolve())
-        is_object_alone = dumped[part].get("target", "") is None  # no ``module:name`` leads to it
-        if "__main__" in modules or is_object_alone:
+        has_no_reference = dumped[part].get("target", "") is None  # a Python object that no ``module:name`` names
+        if "__main__" in modules or has_no_reference:
             hashes[part] = part_hash
     for file in sorted(files):
         if file.is_file():

@@ -273,7 +273,7 @@ class Allowance:
         """
         granted = int(min(requested, self._remaining))
         has_time_limit = self._end_s < math.inf
-        if has_time_limit:  # one round, after which the time is checked again
+        if has_time_limit:  # grant those of one round, and check the time again after it
             now_s = self._now()
             granted = min(granted, side_by_side)
             if self._last_grant_s is not None:

@@ -106,8 +106,8 @@ class Tuned:
         Args:
             path: path of the field, with a method and a colon before it if it is the field of this method alone.
             ends: two numbers.
-            option: option of the field, for errors; by default the argument ``tune`` of a function.
-            written: text of the ends, for errors; by default ``ends``.
+            option: name of the range in errors; by default ``tune['PATH']``, an argument of `sweep` from Python.
+            written: the ends as the user wrote them, for errors; by default ``ends``.
         """
         option = option or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
@@ -197,6 +197,7 @@ class Search:
         configurations(base, [*grids, *(field.as_grid(field.value(field.high)) for field in self.tuned)], seeds)
         studies = []
         for combination in combinations(loss_grids):
+            # A combination has one method: what is for this method is for the whole study.
             study_grids = [replace(_single_value(grid, index), method="") for grid, index in combination]
             study = _Study(study_grids, self.tuned)
             study.enqueue_spec_values(base, [_single_value(grid, 0) for grid in clock_grids])

@@ -144,7 +144,7 @@ class _Sweep:
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first_configurations = next(batches)
         self.first_runs = self._runs_of(first_configurations)
-        self._expected_runs = 0  # of a search that proposes nothing that can be trained
+        self._expected_runs = 0  # it stays 0 if a search proposes nothing that can be trained
         if first_configurations:
             runs_per_configuration = len(self.first_runs) // len(first_configurations)
             self._expected_runs = num_configurations * runs_per_configuration

@@ -60,7 +60,7 @@ class SampledPace:
         """Return the seconds of a worker's step ``number``, counted from 0."""
         if self._constant_s is not None:
             return self._constant_s[worker]
-        if number >= len(self._durations_s):  # a longer sample repeats the steps so far
+        if number >= len(self._durations_s):  # draw a longer sample, which begins with the same steps
             self._sample(max(2 * len(self._durations_s), number + 1))
         return float(self._durations_s[number, worker])
 
@@ -120,7 +120,7 @@ def async_plan(
     network: Network,
     relative_durations: tuple[float, ...] | None = None,
 ) -> AsyncPlan:
-    """Return the plan of an asynchronous method; all workers together make as many steps as if synchronous.
+    """Return the plan of an asynchronous method, in which P workers make P T steps in all, T the steps of the spec.
 
     Args:
         tensors: shapes of the model's parameters, which decide the size of updates and models.
@@ -149,7 +149,7 @@ def async_plan(
 
 @dataclass(frozen=True)
 class AsyncTrained:
-    """The simulated events of an asynchronous training; its math followed their order.
+    """The simulated events of an asynchronous training, whose gradients and updates were computed in this order.
 
     Args:
         plan: the plan that was simulated.
@@ -168,7 +168,7 @@ class AsyncTrained:
         """
         if network.name != self.plan.network.name:
             return None
-        # An interrupted training is simulated up to its completed steps.
+        # An interrupted training is simulated up to its completed steps; the simulation counts steps of single workers.
         settings = replace(self.plan.settings, steps=self.steps * self.plan.settings.workers)
         result = self.result
         if factors != AS_PREDICTED:
@@ -178,7 +178,8 @@ class AsyncTrained:
     def record(self) -> dict[str, Any]:
         """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker.
 
-        ``ages`` counts updates by age at the workers' servers, ``ages_above`` at the global server.
+        ``ages`` counts updates by age at the workers' servers, ``ages_above`` at the global server; ``contributions``
+        counts them by worker.
         """
         updates, workers = self.result.columns(), self.plan.settings.workers
         ages, merge_ages = updates["age"], [merge.age for merge in self.result.merges]

@@ -82,13 +82,13 @@ def train_async(
         spec, method, task_tensors(server_task), base_s=step_s, network=network,
         relative_durations=relative_batch_durations(spec, method, step_s, build),
     )  # fmt: skip
-    math = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=server_task)
-    math.evaluate(num_steps=0)
+    workers = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=server_task)
+    workers.evaluate(num_steps=0)
     report(0)
-    result = plan.simulate(observer=math)
+    result = plan.simulate(observer=workers)
     completed_steps = len(recorder.losses)
     if recorder.eval_step[-1] != completed_steps:
-        math.evaluate(completed_steps)
+        workers.evaluate(completed_steps)
     if seed_stream:
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
@@ -293,10 +293,10 @@ class AsyncWorkers(EventObserver):
             self.optimizers[0].set_lr(self.num_updates)
         if self._apply_mean_of_team(server):
             self.arrived[server] = []
-        else:
+        else:  # the server's rule takes them one by one
             self._apply_arrived(server)
         self.rules[server].make_version()
-        self.snapshots[server] = None
+        self.snapshots[server] = None  # the model has changed
         self.num_updates += count
 
     @torch.no_grad()
@@ -304,7 +304,7 @@ class AsyncWorkers(EventObserver):
         """Send a worker its server's current model; the worker is idle until the model arrives."""
         server, team = self.server_of[worker], self.team_of[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
-            self._apply_arrived(server)  # before the model overwrites the worker's update
+            self._apply_arrived(server)  # the model will overwrite the parameters with the worker's update
         torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
         if self.has_local_steps:
             self.start_models[worker] = self._snapshot(server)

@@ -354,7 +354,7 @@ class GlobalServer:
         """Begin with equal models on all servers, and no transfer."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
-        # For each local server y, and d and z on their way to and from the global server, as the class names them.
+        # By local server, as the class names them: y; d on the way to the global server; z on the way back.
         self.merged_models = [[x.clone() for x in model] for model in models]
         self.sent_updates: list[list[Tensor]] = [[] for _ in models]
         self.sent_global_models: list[list[Tensor]] = [[] for _ in models]

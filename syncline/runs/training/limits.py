@@ -116,7 +116,7 @@ class NeededBytes(NamedTuple):
 
     Attributes:
         models: parameters, gradients and states of the method, of all copies.
-        batches: the data of a step, and a pass's activations minus the gradients that later take their memory.
+        batches: the data of a step, and a pass's activations, less the memory that gradients take after them.
     """
 
     models: float
@@ -205,7 +205,7 @@ def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     from syncline.problems.row_passes import activation_bytes  # only here: torch is slow to load
 
     module, dtype = problem.module(), getattr(torch, spec.dtype if spec.autocast == "none" else spec.autocast)
-    if hasattr(problem, "context"):  # the embedding of a text stores indices alone
+    if hasattr(problem, "context"):  # the embedding stores no activations, only the text's indices
         input_shape = problem.batch_size, problem.context, problem.width
         return activation_bytes(module, module.after_embedding, input_shape, dtype)
     return activation_bytes(module, module, (problem.batch_size, _input_size(tensors)), dtype)

@@ -107,7 +107,7 @@ class ReformedGroup:
             history.joined[first] = joined
             history.present[first:stop] = present
             for step in range(first, stop):
-                passed_s = times.end_s(step + 1) - times.next_start_s(first)  # includes checkpoints
+                passed_s = times.end_s(step + 1) - times.next_start_s(first)  # with the checkpoints between steps
                 history.step_end_s[step] = start_s + passed_s
 
         history.costs = ElasticTraining(
@@ -162,7 +162,7 @@ class TrainedGroup:
         if network.name != self.group.network.name:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.simulate(factors)
-        # The calls and the present workers are those of the training.
+        # The training is not repeated: it keeps its calls, and the workers that were present in its steps.
         clock_without_failures = self.group.clock_of(calls, factors, self.history.present[:steps])
         keep_steps = self.group.spec.timeline_steps
         return delayed_clock(clock_without_failures, history.step_end_s[:steps], history.costs, keep_steps)

@@ -75,9 +75,9 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
-    """Return the lowest loss that all methods reach: the highest of their final losses; None without methods.
+    """Return the highest final loss of the methods whose loss falls, because all of these reach it; None without any.
 
-    Methods whose final loss is not below their first do not count.
+    A loss falls if the final one is below the first.
     """
     final_losses = []
     for training in trained:

@@ -78,7 +78,7 @@ def added_update_s(method: MethodBase, model: ModelShape, machine: Hardware, sta
 def async_update_times(work: StageWork, network: Network) -> UpdateTimes:
     """Return the update times of asynchronous 1F1B, in which each stage updates after each batch.
 
-    The time between updates comes from two simulations: the difference of their times, over that of their updates.
+    The time between updates is the difference of the times of a long and a short simulation, per additional update.
     """
     short_updates = MICROBATCHES_PER_STAGE * len(work.forward_s)
     long_updates = 2 * short_updates
@@ -170,10 +170,10 @@ class TrainedStages:
         wall_s = float(ends_s[-1])
         compute_s = ((1 + BACKWARD_FORWARDS) * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
-        if self.microbatches is None:
+        if self.microbatches is None:  # asynchronous stages
             shown_steps = min(self.steps, max(self.timeline_steps, 1))
             timeline = _simulated_schedule("async-1f1b", work, network, microbatches=shown_steps)
-        else:  # the first batch, as all are equal
+        else:  # the first batch, because all batches take equally long
             timeline = _simulated_schedule("1f1b", work.part(self.microbatches), network, self.microbatches)
         # Between two neighbouring stages, a batch's activations travel forward and their gradients back.
         sent_bytes = 2 * (stages - 1) * work.activation_bytes

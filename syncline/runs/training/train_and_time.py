@@ -127,7 +127,7 @@ def _train_seeds(
     if regroups_after_failures(spec, method) and network is not None:
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
-            no_readbacks = np.zeros(len(present))  # methods that trigger cannot form a new group
+            no_readbacks = np.zeros(len(present))  # only triggers read back; their methods cannot form a new group
             work = StepWork(shapes, task.flops_per_step)
             return _clock_without_failures(spec, method, calls, work, network, factors, no_readbacks, present)
 

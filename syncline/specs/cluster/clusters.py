@@ -34,8 +34,8 @@ from syncline.specs.cluster.reading import (
 
 LIBRARY = Path(__file__).parent / "library"
 
-READ_SECTIONS = ("name", "network", "hardware", "workers", "description", "source")
-"""Sections of a cluster's file that are read; other sections are allowed and ignored."""
+CLUSTER_FIELDS = ("name", "network", "hardware", "workers", "description", "source")
+"""Fields of a cluster's file that are read; other fields are allowed and ignored."""
 
 MISSPELLING_SIMILARITY = 0.8
 """Similarity, from 0 to 1, at which a name counts as a misspelt section."""
@@ -111,10 +111,10 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
         return Cluster(name, built_network, workers=worker_count(built_network))
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
-    for section in fields:
-        similar_names = get_close_matches(str(section), READ_SECTIONS, n=1, cutoff=MISSPELLING_SIMILARITY)
-        if similar_names and section not in READ_SECTIONS:
-            raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {similar_names[0]!r}")
+    for field in fields:
+        similar_names = get_close_matches(str(field), CLUSTER_FIELDS, n=1, cutoff=MISSPELLING_SIMILARITY)
+        if similar_names and field not in CLUSTER_FIELDS:
+            raise SpecError(f"{path}.{field}", fields[field], f"no such section, but {similar_names[0]!r}")
 
     def with_name(section: Any) -> Any:
         """Return a section's fields with the cluster's name, unless they have a name; other values unchanged."""

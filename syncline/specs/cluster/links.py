@@ -140,7 +140,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
     Args:
         value: a preset's name; ``"50us,10Gbit/s"``; a mapping, see `LinkDescription`; or a ``Link``.
         path: the field's name, for the error line.
-        uplink: whether the link is a site's uplink. It then has half of a preset's latency, which is from site to site.
+        uplink: whether the link is a site's uplink, which has half of a preset's latency from site to site.
     """
     if isinstance(value, Link):
         return value
@@ -168,10 +168,10 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 def link_fields(link: Link) -> dict[str, Any]:
     """Return the mapping of fields from which `parse_link` builds the same link again."""
-    nvlink: Any = None  # the default of the fabric
+    nvlink: Any = None  # left out: the fabric decides
     if link.nvlink is not None:
         nvlink = link.nvlink.generation
-    elif link.fabric == "nvlink":  # without the constants of a generation
+    elif link.fabric == "nvlink":  # this NVLink lacks the constants that the fabric alone would set
         nvlink = "none"
     optional = {
         "upload": None if link.upload_bytes_per_s is None else float(link.upload_bytes_per_s),
@@ -229,7 +229,7 @@ Part = Annotated[Link, INSTANCE, parsed(parse_network_link)]
 
 
 class NetworkDescription(Description):
-    """A description of the networks of one class; by default it has the fields of the class."""
+    """A description of networks of the class ``makes``, whose attributes have the same names as the fields."""
 
     makes: ClassVar[type]
     """The class of the networks."""
