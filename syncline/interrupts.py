@@ -313,7 +313,7 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     for listener in _listeners:
         listener.temporary_folders.append(pool_folder)
     context, preloaded = get_context("forkserver"), list(modules)
-    if _listeners:  # not in a notebook, because this module ends the server with the thread that starts it
+    if _listeners:  # not in a notebook: this import lets the server end with the thread that starts it
         preloaded.insert(0, "syncline.server_end")
     context.set_forkserver_preload(preloaded)
     return context

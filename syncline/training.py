@@ -179,13 +179,13 @@ class Recorder:
 
     def _history(self, seeds: tuple[int, ...], steps: tuple[int, int], evaluations: tuple[int, int]) -> History:
         """Return the history of some steps and evaluations, given by their first index and the index after the last."""
-        (first_step, last_step), (first_evaluation, last_evaluation) = steps, evaluations
-        metrics = self.evaluation if last_evaluation > first_evaluation else {}
+        (first_step, end_step), (first_evaluation, end_evaluation) = steps, evaluations
+        metrics = self.evaluation if end_evaluation > first_evaluation else {}
         empty_shape = (0, len(seeds))
         history = History(
-            seeds=seeds, steps=max(last_step - first_step, 0), loss=_as_array(self.losses.part(*steps), empty_shape),
+            seeds=seeds, steps=max(end_step - first_step, 0), loss=_as_array(self.losses.part(*steps), empty_shape),
             trace={name: _as_array(values.part(*steps), empty_shape) for name, values in self.trace.items()},
-            eval_step=np.array(self.eval_step[first_evaluation:last_evaluation], dtype=np.int64),
+            eval_step=np.array(self.eval_step[first_evaluation:end_evaluation], dtype=np.int64),
             evaluation={name: _as_array(values.part(*evaluations), empty_shape) for name, values in metrics.items()},
             diverged_at=(),
         )  # fmt: skip
@@ -320,7 +320,7 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-        _asks_to_stop(on_step, len(recorder.losses))  # for its report, by which ``on_step`` confirms the interrupt
+        _asks_to_stop(on_step, len(recorder.losses))  # its report confirms the interrupt
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history

@@ -61,7 +61,8 @@ class MethodFamily:
     markers: tuple[Marker, ...]
 
 
-# Hues are those of Okabe and Ito, shades are far apart in lightness; round, four corners, three, crosses, stars.
+# Hues are those of Okabe and Ito, and a family's shades are far apart in lightness. The markers of the families are
+# round, or have four or three corners, or are crosses or stars.
 METHOD_FAMILIES: dict[str, MethodFamily] = {
     "data parallel": MethodFamily(
         ("ddp",), ("ddp-adam",), ("#000000", "#777777", "#444444", "#A0A0A0"), ("o", "h", "8", "H"),
@@ -91,7 +92,7 @@ def family_of(label: str) -> str | None:
     """Return the name of the family of methods that has a prefix of a label; None without such a family."""
     family_by_prefix = {prefix: name for name, family in METHOD_FAMILIES.items() for prefix in family.prefixes}
     prefixes = [prefix for prefix in family_by_prefix if label.startswith(prefix)]
-    return family_by_prefix[max(prefixes, key=len)] if prefixes else None  # of overlapping prefixes the longest
+    return family_by_prefix[max(prefixes, key=len)] if prefixes else None  # the longest one that fits
 
 
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:

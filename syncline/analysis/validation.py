@@ -121,7 +121,7 @@ def _spread_offsets(count: int) -> FloatArray:
 
 def _error_axis(ax: Axes, largest: float) -> None:
     """Set up a y axis of relative errors in percent, up to the largest error on both sides of 0."""
-    limit = 1.1 * largest if largest > 0 else 0.01  # the limits must differ
+    limit = 1.1 * largest if largest > 0 else 0.01  # without errors any limits will do, but they must differ
     ax.set_ylim(-limit, limit)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 

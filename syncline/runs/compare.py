@@ -44,7 +44,9 @@ def compare(
     figures: bool = True,
     on_progress: Callable[[list[int]], None] | None = None,
 ) -> dict[str, Any]:
-    """Train each method once, time it on every network, and write the folder.
+    """Train all methods, time them on all networks, and write the folder.
+
+    A method whose updates depend on the clock is trained for each network, see `trainings`.
 
     Args:
         exact: whether a folder that exists is an error; otherwise a number is added to the name.

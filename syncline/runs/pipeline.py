@@ -162,7 +162,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 
     Jitter and averaging between replicas are not included. Messages are included for GPipe on equal links only.
     """
-    has_limits = schedule_kind(schedule).takes_limits and spec.max_in_flight is not None  # no form includes limits
+    has_limits = schedule_kind(schedule).takes_limits and spec.max_in_flight is not None  # no closed form has them
     if schedule not in CLOSED_FORMS or has_limits:
         return None
     stage_seconds = spec.stage_seconds(schedule)

@@ -40,7 +40,7 @@ def run(
     Args:
         exact: whether a folder that exists is an error; otherwise a number is added to the name.
         figures: whether the folder gets figures.
-        on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
+        on_progress: function that is called now and then with the number of completed steps of those in `steps_of`.
 
     Returns:
         ``rows`` (one per seed of a training), ``folder``, ``interrupted`` (whether Ctrl-C ended it) and, for a
@@ -62,7 +62,7 @@ def run(
         stream = TrainingStream(folder.working, number=0, method=spec.method.name)
         trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
-            raise KeyboardInterrupt  # stopped before the first result
+            raise KeyboardInterrupt  # the user stopped the training before it had a result
         write_measurements(folder, [trained])
         network = spec.network
         timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
@@ -111,7 +111,7 @@ def run_study(
         exact: whether a folder that exists is an error; otherwise a number is added to the name.
         jobs: number of parallel processes; the study's own number if None. Results do not depend on it.
         figures: whether the folder gets figures.
-        on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
+        on_progress: function that is called now and then with the number of completed steps of those in `steps_of`.
 
     Returns:
         ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of the finished pieces.

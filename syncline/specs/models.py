@@ -192,7 +192,7 @@ def _model_of_reference(reference: str, target: Any, path: str) -> Model:
     """
     if isinstance(target, Model):
         return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference leads to no other
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference may not lead to another one
         if isinstance(target, Mapping) and "kind" not in target:
             return model({"name": reference, **target}, path)
         return model(target, path)

@@ -31,7 +31,7 @@ class UnavailableProblem:
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
 
-    module = build  # refused in the same words
+    module = build  # a caller of ``module`` gets the same error
 
 
 def _parse_problem(value: Any) -> Any:
@@ -116,7 +116,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
 def check_available(problem: Any) -> None:
     """Refuse an `UnavailableProblem` before a training starts."""
     if isinstance(problem, UnavailableProblem):
-        problem.build()  # raises
+        problem.build()  # raises the error
 
 
 def _is_yaml_value(value: Any) -> bool:

@@ -76,7 +76,7 @@ class RunFolder:
         """Give the finished folder its final name; after an error it stays under its temporary name."""
         try:
             if error is None:
-                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
+                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have their rows
                 write_manifest(self.working)
                 self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
                 self.working.rename(self.path)
@@ -86,7 +86,7 @@ class RunFolder:
                     error.add_note(note_about_results)
             else:  # a defect of the program: even files without results may help to find it
                 error.add_note(self._unfinished_note())
-        except OSError as failure:  # from the manifest, or from the renaming
+        except OSError as failure:  # the manifest or the renaming failed
             failure.add_note(self._unfinished_note())
             raise
         finally:

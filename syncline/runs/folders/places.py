@@ -47,6 +47,6 @@ def result_place(question: Any, name: str, folder: str | Path | None = "runs") -
         try:
             yield Place(scratch / name, scratch=scratch)
         except BaseException:
-            with suppress(OSError):  # the folder is not empty
+            with suppress(OSError):  # a folder that is not empty stays
                 scratch.rmdir()
             raise

@@ -199,7 +199,7 @@ def read_run_record(path: Path) -> dict[str, Any]:
     record = read_object(path)
     if not isinstance(record.get("rows"), list):
         raise SpecError("folder", str(path), "a list of rows in 'rows'")
-    check_rows(record["rows"], path, columns={})  # any columns
+    check_rows(record["rows"], path, columns={})  # rows may have any columns
     return record
 
 
@@ -314,7 +314,7 @@ def verify(folder: Path) -> list[dict[str, str]]:
     names = list(_listed_names(folder))
     rows = [{"state": "missing", "file": name} for name in listed if name not in names]
     for name in names:
-        is_regular_file = stat.S_ISREG((folder / name).lstat().st_mode)  # no link, and no pipe that would block
+        is_regular_file = stat.S_ISREG((folder / name).lstat().st_mode)  # neither a link nor a pipe, which would block
         if name not in listed:
             rows.append({"state": "added", "file": name})
         elif not is_regular_file or _size_and_hash(folder / name) != listed[name]:

@@ -219,7 +219,7 @@ def remove_run(entry: RunEntry) -> None:
         if lock is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
-            has_locks = lock.excludes_others  # else only the writer's id tells if it runs
+            has_locks = lock.excludes_others  # without locks only the writer's id tells if it runs
             if writer_pid is not None and not has_locks and is_alive(writer_pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
             shutil.rmtree(path.rename(lock.working()) if writer_pid is None else path)
@@ -281,7 +281,7 @@ def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
         for value in values:
             if isinstance(value, str):
                 names.append(value)
-            elif isinstance(value, dict):  # its name is the first of these
+            elif isinstance(value, dict):  # the first of these fields that it has is its name
                 possible_names = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
                 names += possible_names[:1]
     return tuple(name for name in names if name)

@@ -174,7 +174,7 @@ def metrics_table(
     for field in schema:
         if field.name in columns:
             arrays.append(pa.array(columns[field.name]).cast(field.type))
-        else:  # a quantity of another method
+        else:  # only other methods have this quantity
             arrays.append(pa.nulls(num_rows, field.type))
     return pa.table(arrays, schema=schema)
 
@@ -196,7 +196,7 @@ def read(path: Path) -> pa.Table | None:
         while file.tell() < file.size():
             try:
                 tables.append(pa.ipc.open_stream(file).read_all())
-            except (pa.ArrowInvalid, OSError):  # the last stream, if its process was killed
+            except (pa.ArrowInvalid, OSError):  # the last stream is cut off if its process was killed
                 break
     return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
@@ -213,7 +213,7 @@ def merge(folder: Path) -> None:
             table = read(path)
             if table is None:
                 continue
-            if kind == "metrics":  # the seeds of a stream alternate
+            if kind == "metrics":  # the rows of a stream's seeds alternate
                 tables += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
             else:
                 tables.append(table)

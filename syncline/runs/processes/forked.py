@@ -113,7 +113,7 @@ def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseP
         pool.shutdown(wait=False, cancel_futures=True)
         _abandoned_pools.append(pool)
         raise
-    pool.shutdown()  # not earlier: processes that start need the pool's locks
+    pool.shutdown()  # only now, because processes that start need the pool's locks
 
 
 @contextmanager

@@ -140,7 +140,7 @@ def rough_duration(seconds: float) -> str:
     ('1 s', '34 s', '21 min')
     """
     seconds = max(seconds, 1.0)
-    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if unit_s <= seconds)  # the largest that fits
+    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if unit_s <= seconds)  # the largest unit
     units_with_two_digits = float(f"{seconds / unit_s:.2g}")
     return format_seconds(units_with_two_digits * unit_s)
 

@@ -141,7 +141,7 @@ def stoppable_results(
                 yield result
         confirm_end()
     except BaseException as error:
-        if not isinstance(error, BrokenProcessPool):  # then no training is left to stop
+        if not isinstance(error, BrokenProcessPool):  # a broken pool has no training left to stop
             progress.stop()
         raise
 

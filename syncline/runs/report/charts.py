@@ -278,9 +278,9 @@ def spans_chart(path: Path, row_noun: str = "worker") -> dict[str, Any] | None:
         if num_drawn_spans >= MOST_SPANS_OF_RESULT:
             num_left_out += 1
             continue
-        strip = _first_tasks(timeline) if row_noun == "stage" else _first_collectives(timeline)
-        if strip is not None:
-            spans, title = strip
+        spans_and_title = _first_tasks(timeline) if row_noun == "stage" else _first_collectives(timeline)
+        if spans_and_title is not None:
+            spans, title = spans_and_title
             num_steps = len(np.unique(spans.step))
             if num_steps >= most_steps:  # the timeline with most steps is shown first
                 first_shown, most_steps = len(choices), num_steps

@@ -88,7 +88,7 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     styles = {}
     for label, style in method_styles(methods).items():
         dash_lengths: Sequence[float] = ()
-        if not isinstance(style.linestyle, str):  # matplotlib's (offset, lengths)
+        if not isinstance(style.linestyle, str):  # a pair of matplotlib: offset, lengths
             _, dash_lengths = style.linestyle
         styles[label] = {
             "light": legible(style.color, LIGHT["ground"]), "dark": legible(style.color, DARK["ground"]),

@@ -153,7 +153,7 @@ def _facts(result: Reported) -> Iterator[tuple[str, str]]:
     if isinstance(seeds, list):
         yield "seeds", ", ".join(map(str, seeds))
     wall_s = record.get("wall_s")
-    if isinstance(wall_s, dict):  # by method
+    if isinstance(wall_s, dict):  # seconds by method
         wall_s = sum(wall_s.values())
     if isinstance(wall_s, int | float):
         yield "trained for", format_seconds(float(wall_s))

@@ -281,7 +281,7 @@ def _value_warnings(result: Reported) -> Iterator[str]:
                 methods_by_reason.setdefault(str(row[column]), []).append(str(row.get("method")))
         for reason, methods in methods_by_reason.items():
             yield f"{_few_names(methods)}: {missing_text}, as {reason}."
-    too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]  # None: not counted
+    too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]  # None: unknown
     if too_large:
         yield f"{_few_names(too_large)}: more than a worker's memory holds."
     extrapolated = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]

@@ -133,7 +133,7 @@ class SweepFolder:
         self._lock.on_abandon = self._remove_unfinished
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
-            self._remove_unfinished()  # left by dead processes: no other one writes here
+            self._remove_unfinished()  # of dead processes, because no other one writes here
             remove_manifest(self.path)
         except OSError as error:
             self._lock.release()

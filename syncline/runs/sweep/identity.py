@@ -144,7 +144,7 @@ _RECENT_PARTS: list[tuple[Any, tuple[str, frozenset[str]]]] = []
 def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     """Return the hash of the pickle of a spec's problem, method or network, and the modules that the pickle names."""
     for recent_part, recent_result in _RECENT_PARTS:
-        if recent_part is part:  # not as a key, because a part need not be hashable
+        if recent_part is part:  # a part need not be hashable, so it is no key of a dictionary
             return recent_result
     buffer = BytesIO()
     try:

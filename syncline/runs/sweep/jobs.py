@@ -69,7 +69,7 @@ def train_and_time_runs(runs: Sequence[SweptRun], on_step: Callable[[int], None]
         if len(runs) == 1 or not is_about_clock:
             return [_failure(run, error) for run in runs]
         outcomes: list[Outcome] = []
-        for run in runs:  # their clocks differ, so some may be valid
+        for run in runs:  # the clock's fields may be valid in some runs alone
             outcomes_of_run = train_and_time_runs([run], on_step)
             if outcomes_of_run is None:
                 return None
@@ -198,7 +198,7 @@ def run_jobs(
             job = remaining.pop(index)
             try:
                 call = partial(_run_job, index, job, folder, progress)
-                yield from stoppable_results([call], jobs=2, progress=progress)  # jobs=1 would use this process
+                yield from stoppable_results([call], jobs=2, progress=progress)  # jobs=1 would run it in this process
             except BrokenProcessPool:
                 _remove_unfinished(folder, job)
                 yield index, {run.name: PROCESS_DIED for run in job}
@@ -363,7 +363,7 @@ def _train_on_dask(job: Job) -> list[Outcome]:
         raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")
     with _TRAINING_LOCK:
         outcomes = train_and_time_runs(job)
-    assert outcomes is not None  # no user interrupts it
+    assert outcomes is not None  # only a user's interrupt makes it None
     return outcomes
 
 
@@ -379,7 +379,7 @@ def _write_finished_job(future: Any, job: Job, folder: Path) -> dict[str, str]:
     if isinstance(error, SynclineError):
         raise error
     if error is not None:
-        has_killed_workers = type(error).__name__ == "KilledWorker"  # after several attempts
+        has_killed_workers = type(error).__name__ == "KilledWorker"  # dask has tried it on several workers
         message = PROCESS_DIED if has_killed_workers else f"dask: {' '.join(str(error).split())}"
         return {run.name: message for run in job}
     outcomes = future.result()

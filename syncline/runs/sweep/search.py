@@ -292,7 +292,7 @@ def _batches(
                 trial, trial_grids = study.ask()
                 try:
                     proposed = configurations(base, [*trial_grids, *clock_grids], seeds, first=next_number)
-                except SpecError:  # for example a size that must divide another
+                except SpecError:  # for example, a size does not divide another one
                     proposed = []
                 open_trials.append((study, trial, next_number if proposed else None))
                 batch += proposed

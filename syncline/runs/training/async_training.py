@@ -326,7 +326,7 @@ class AsyncWorkers(EventObserver):
 
     def _new_inner_optimizer(self, team: Team) -> ScheduledOptimizer:
         """Return a new inner optimizer of a team's workers, which do not communicate."""
-        comm = SimulatedCommunicator(workers=1, replicas=team.rows)  # each worker alone
+        comm = SimulatedCommunicator(workers=1, replicas=team.rows)  # a worker steps alone, so each row is one
         optimizer = self.inner_method.build(parameter_groups(team.task), comm)
         return ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
 

@@ -276,7 +276,7 @@ def train_run_by_events(spec: Training, method: MethodBase, on_step: Callable[[i
     """Train a run's method in stages by `train_by_events`, and return the results."""
     start_s = time.perf_counter()
     device = training_device(spec.device)
-    task = build_task(spec.problem, Rows.whole_group(world_size=1, seeds=spec.seeds[:1]), device)  # for its facts
+    task = build_task(spec.problem, Rows.whole_group(world_size=1, seeds=spec.seeds[:1]), device)  # only for its facts
     undisturbed_step_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
     report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)

@@ -75,9 +75,9 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     name = spec.network.name
     figure = loss_against_clock([_curve(trained, {name: clock})], {name: spec.network}, loss_label=loss_label(spec))
     save(figure, folder.figure("loss_against_clock"))
-    strip = strip_of(clock.timeline)
-    if strip is not None:
-        shown_timeline, title = strip
+    timeline_and_title = strip_of(clock.timeline)
+    if timeline_and_title is not None:
+        shown_timeline, title = timeline_and_title
         start_s, end_s = float(shown_timeline.start_s.min()), float(shown_timeline.end_s.max())
         figure = timeline_strip(shown_timeline.to_columns(), first_s=start_s, last_s=end_s, title=title)
         save(figure, folder.figure("timeline"))

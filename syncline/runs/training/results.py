@@ -189,7 +189,7 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             seeds = history.seeds[first_index : first_index + seeds_at_a_time]
             num_seeds = len(seeds)
             seed_indices = np.arange(first_index, first_index + num_seeds)
-            text_indices = np.zeros(num_seeds * len(steps), dtype=np.int32)  # the dictionary has a single text
+            text_indices = np.zeros(num_seeds * len(steps), dtype=np.int32)  # the index of the dictionary's only text
             columns: dict[str, pa.Array] = {
                 "method": pa.DictionaryArray.from_arrays(text_indices, [training.method]),
                 "network": pa.DictionaryArray.from_arrays(text_indices, [network]),

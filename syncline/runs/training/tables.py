@@ -72,7 +72,7 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
     """
 
     def arrow_array(column: Words | NDArray[Any]) -> pa.Array:
-        if isinstance(column, Words):  # codes of texts; the file has the texts
+        if isinstance(column, Words):  # the column has codes, and the file gets their texts
             return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
         return pa.array(column)
 

@@ -109,7 +109,7 @@ def _parse_edge(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)
-    link = parse_network_link(edge.link(path), path)  # without slow start
+    link = parse_network_link(edge.link(path), path)  # the link of a network has no slow start
     return Edge(edge.source, edge.to, link, edge.directed)
 
 

@@ -75,7 +75,7 @@ def _parse_shared_link(value: Any, path: str) -> Link | None:
 
 def _parse_uplinks(value: Any, path: str) -> Any:
     """Return the uplink of all places, or the uplinks by the places' names."""
-    if isinstance(value, Mapping) and "bandwidth" not in value:  # else they are the fields of one link
+    if isinstance(value, Mapping) and "bandwidth" not in value:  # with it, these are the fields of one link
         return {str(name): _parse_shared_link(uplink, f"{path}.{name}") for name, uplink in value.items()}
     return _parse_shared_link(value, path)
 

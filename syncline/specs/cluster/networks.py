@@ -140,7 +140,7 @@ def _network_of_reference(reference: str | Mapping[str, Any], target: Any, path:
 
     A network of a user's own class keeps the reference, so that a spec file can name it again.
     """
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference leads to no other
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):  # a reference may not lead to another one
         return network(target, path)
     if not is_network(target):
         missing_members = ", ".join(member for member in MEMBERS if not hasattr(target, member))
