@@ -186,7 +186,7 @@ def listen_for_signals() -> Iterator[None]:
     """Receive signals in a thread while the block runs; after it, a signal ends the process at once.
 
     In the block the first signal asks deferred work to stop (see `Deferral`); a second signal, or the first one without
-    deferred work, ends the process. Only for the main thread.
+    deferred work, ends the process. Only the main thread can call this.
     """
     if _listeners:  # an outer block listens
         yield

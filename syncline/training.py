@@ -202,7 +202,7 @@ def diverged_at(history: History) -> tuple[int | None, ...]:
     if history.evaluation and history.eval_step[-1] == history.steps:
         losses = np.concatenate([losses, history.evaluation["loss"][-1:]])
     first_steps: list[int | None] = []
-    for is_lost in ~np.isfinite(losses).T:  # of one seed at each step
+    for is_lost in ~np.isfinite(losses).T:  # for one seed: whether the loss of each step is lost
         first_steps.append(int(is_lost.argmax()) if is_lost.any() else None)
     return tuple(first_steps)
 
@@ -287,7 +287,7 @@ def train(
     membership = getattr(method.comm, "membership", None)
     participation = PartialParticipation(method, membership) if membership else None
     _set_buffers(method, task, workers_may_be_absent=participation is not None)
-    if watch is None and participation is None:  # then nothing needs the gradient of each worker
+    if watch is None and participation is None:  # nothing needs the gradient of each worker
         # A task without this function stores the gradient of each worker in any case.
         method.keep_only_mean_gradient(getattr(task, "keep_mean_gradient", lambda: False))
 

@@ -33,7 +33,7 @@ def __getattr__(name: str) -> str:
 def git_commit() -> str | None:
     """Return the commit of the checkout, with ``+`` if files differ from it, or the commit of the build.
 
-    None if neither is known.
+    The result is None if neither is known.
     """
     import subprocess
 

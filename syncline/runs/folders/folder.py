@@ -78,7 +78,7 @@ class RunFolder:
             if error is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have their rows
                 write_manifest(self.working)
-                self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
+                self.path = free_path(self.path)  # a program without locks may have taken the old name
                 self.working.rename(self.path)
             elif isinstance(error, SynclineError | KeyboardInterrupt):
                 note_about_results = self._abandon()

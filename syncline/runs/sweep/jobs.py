@@ -263,7 +263,7 @@ class Allowance:
         self._remaining = math.inf if max_trainings is None else max_trainings
         self._now, self._end_s = now, math.inf if time_s is None else now() + time_s
         self._last_grant_s: float | None = None
-        self._longest_s = 0.0  # longest time between two grants so far
+        self._longest_s = 0.0  # longest time from a grant to the next, in which the granted trainings run
         self.spent = False
 
     def grant(self, requested: int, side_by_side: int) -> int:

@@ -184,7 +184,7 @@ class AsyncWorkers(EventObserver):
             self.teams.append(Team(workers, build(rows, problems[workers[0]]), len(spec.seeds)))
         self.team_of = {worker: team for team in self.teams for worker in team.workers}
 
-        # A single server has the model; or a global server has it, and a server for each group has a copy.
+        # The only server has the model; or a global server has it, and the server of each group of workers has a copy.
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         refuse_buffers(spec, self.server_task)
         params: list[Tensor] = list(self.server_task.params.values())

@@ -37,7 +37,7 @@ class UpdateTimes:
     first_s: float
 
     def seconds_until(self, num_updates: ArrayLike) -> np.ndarray:
-        """Return the seconds after which so many updates have ended; 0 for no update."""
+        """Return the seconds after which ``num_updates`` updates have ended; 0 for no update."""
         updates = np.asarray(num_updates, dtype=float)
         return np.where(updates > 0, self.first_s + (updates - 1) * self.update_s, 0.0)
 

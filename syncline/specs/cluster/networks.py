@@ -80,7 +80,7 @@ def _from_text(value: str, path: str) -> Network:
 
 @dataclass(frozen=True)
 class ReferencedNetwork:
-    """A network of a user's own class with its reference in a spec; equal references are equal networks.
+    """A network of a user's own class, with the reference that names it in a spec; it equals any with this reference.
 
     Args:
         network: the network.
