@@ -60,6 +60,7 @@ class Curve:
     diverged_at: float | None = None
 
     def __post_init__(self) -> None:
+        """Make arrays of the fields, refuse shapes that do not fit, and find the divergence."""
         object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
         object.__setattr__(self, "loss", _with_seed_axis(f"{self.label}.loss", self.loss, self.step.size))
         clocks = {}

@@ -44,6 +44,7 @@ class SharedProgress:
         self._steps_done, self._stop_flag = words[:-1], words[-1:]
 
     def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int]]:
+        """Return how another process makes this object: it maps the same file."""
         return SharedProgress, (self.path, self.trainings)
 
     def report(self, training: int, done: int) -> None:

@@ -175,7 +175,7 @@ class _Sweep:
                 if stopped:
                     break
                 try:
-                    batch = self._runs_of(self._batches.send(folder.rows(batch)))
+                    batch = self._runs_of(self._batches.send(folder.rows(batch)))  # rows for the next batch
                 except StopIteration:
                     break
             rows = folder.write(self._sweep_facts, self._requests)
