@@ -232,8 +232,8 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
 def parameter_groups(task: Task, delays: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order.
 
-    With ``delays`` of the gradients by parameter, in steps, a group has parameters of one delay. If the entries of
-    a parameter have different delays, as the coordinates of a landscape's point do, the largest counts.
+    With ``delays`` of the gradients by parameter, in steps, a group has parameters of one delay. If a parameter's
+    entries have different delays, as the coordinates of a landscape's point do, the largest counts.
     """
     groups: list[dict[str, Any]] = []
     for name, parameter in task.params.items():

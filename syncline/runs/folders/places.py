@@ -27,13 +27,13 @@ class Place(NamedTuple):
 
 @contextmanager
 def result_place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
-    """Yield the `Place` of the result of a question: of the options of a command, or the arguments of a function.
+    """Yield the `Place` of the result of a command or of a function.
 
     The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
     called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.
 
     Args:
-        question: the question.
+        question: the options of the command, or the arguments of the function (`syncline.questions`).
         name: name of the path.
         folder: folder of a command's results; None if the command writes nothing or chooses the path.
     """
