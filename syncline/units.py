@@ -133,6 +133,15 @@ def number_or_text(text: str | float) -> str | float:
     return text
 
 
+def counted(count: int, nouns: str) -> str:
+    """Return a number of things as text, from their noun in the plural.
+
+    >>> counted(1, "workers"), counted(1024, "workers")
+    ('1 worker', '1,024 workers')
+    """
+    return f"{count:,} {nouns.removesuffix('s') if count == 1 else nouns}"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a time as text with three significant digits: ``50 ms``, ``2 us``, ``1.5 h``.
 

@@ -214,7 +214,9 @@ def spec_batch(spec: ProjectSpec, origins: Mapping[str, str]) -> Assumption:
 
 def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str = "") -> Assumption:
     """Return the tokens of all workers in a step, as an assumption; each worker has an equal part."""
-    text = f"{batch_tokens:,} tokens in a step, {batch_tokens // workers:,} for each of {workers:,} workers"
+    text = f"{batch_tokens:,} tokens in a step"
+    if workers > 1:
+        text += f", {batch_tokens // workers:,} for each of {workers:,} workers"
     return Assumption("batch", batch_tokens, unit="tokens", text=text, origin=origin, source=source)
 
 

@@ -23,7 +23,7 @@ from syncline.planner.collectives import (
 from syncline.planner.tables.display import MORE
 from syncline.planner.tables.table import table
 from syncline.specs.study import Record
-from syncline.units import format_bytes, format_seconds
+from syncline.units import counted, format_bytes, format_seconds
 
 COLUMNS = "algorithm closed_form_s lockstep_after_s events_after_s bytes_per_worker chosen_by"
 SIZE_MEANINGS = {
@@ -110,7 +110,7 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
     name = f"{network.name}: " if network.name and "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZE_MEANINGS.get(kind, '')}".rstrip()
     protocol = "" if question.protocol == "eager" else f", {question.protocol}"
-    return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
+    return f"{kind}, {size}; {counted(question.workers, 'workers')}{protocol}, {name}{network.describe()}"
 
 
 def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network) -> str:

@@ -40,14 +40,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
+from syncline.units import counted
 
 Range = tuple[float, float]
 
 RANGES = ("workers", "nbytes", "width")
 """Quantities with a range: numbers of workers, bytes of a collective, widths of a model."""
 
-UNITS = {"workers": "{:,.0f} workers", "nbytes": "{:,.0f} bytes", "width": "a width of {:,.0f}"}
-"""Formats of a quantity with its unit."""
+UNITS = {"workers": "workers", "nbytes": "bytes"}
+"""Units of the quantities that have one."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Scope:
                 range_text = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
                 if high == 0:  # for instance no bytes: only single workers were measured
                     range_text = "none"
-                reasons.append(f"{UNITS[name].format(value)} where {range_text} were measured")
+                value_text = counted(round(value), UNITS[name]) if name in UNITS else f"a {name} of {value:,.0f}"
+                reasons.append(f"{value_text} where {range_text} were measured")
         return reasons
 
     def columns(self) -> dict[str, str]:

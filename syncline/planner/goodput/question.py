@@ -30,7 +30,7 @@ from syncline.specs.failures import (
     fault_tolerant_group,
     parse_failures,
 )
-from syncline.units import format_seconds, is_whole, parse_seconds
+from syncline.units import counted, format_seconds, is_whole, parse_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -257,7 +257,9 @@ def _expected_goodput(
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the remarks to print below the rows: trainings without progress, and costs that are 0 by default."""
-    remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
+    remarks = [
+        f"{row['recovery']} on {counted(row['workers'], 'workers')}: {row['stuck']}." for row in rows if row["stuck"]
+    ]
     failures, recoveries = question.failures, {row["recovery"] for row in rows}
     free = []
     if recoveries != {"alone"} and not failures.checkpoint.write_s(None):
@@ -312,7 +314,7 @@ def _best_interval_line(row: dict[str, Any]) -> str:
         format_seconds(row[name]) for name in ("best_interval_low_s", "best_interval_s", "best_interval_high_s")
     )
     mtbf = format_seconds(row["mtbf_s"])
+    workers = counted(row["workers"], "workers")
     return (
-        f"{row['workers']:,} workers, a failure in {mtbf}: the best interval is {best}; from {low} to {high} it costs "
-        "at most 1 % more."
+        f"{workers}, a failure in {mtbf}: the best interval is {best}; from {low} to {high} it costs at most 1 % more."
     )

@@ -22,7 +22,7 @@ from syncline.planner.tables.display import BOUNDED, MORE, network_title, step_c
 from syncline.planner.tables.table import EXTRAPOLATED, TOO_LARGE, table, waiting
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.specs.study import Record
-from syncline.units import format_bandwidth, format_bytes, format_seconds
+from syncline.units import counted, format_bandwidth, format_bytes, format_seconds
 
 
 def training_columns(rows: Sequence[Record]) -> list[str]:
@@ -140,7 +140,7 @@ def project_tables(
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
             if has_worker_counts:  # the table has a column of them
-                title = title.replace(f", {spec.workers:,} workers", "")
+                title = title.replace(f", {counted(spec.workers, 'workers')}", "")
             if has_subjects:
                 title = f"{model} on {machine}; {title}" if machine else f"{model}; {title}"
             if layout:

@@ -14,7 +14,7 @@ from syncline.planner.solving.question import KNOWN, METHOD_VARIABLES, InversePr
 from syncline.planner.tables.display import bases_note
 from syncline.planner.tables.table import TOO_LARGE, table, waiting
 from syncline.specs.study import Record
-from syncline.units import format_bandwidth, format_seconds
+from syncline.units import counted, format_bandwidth, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -97,7 +97,7 @@ def _title(row: Record, question: InverseProblem) -> str:
     if row["sought"] != "workers":
         if row["network"] not in heading and _has_levels(row):
             title += f", {row['network']}"
-        title += f", {row['workers']:,} workers"
+        title += f", {counted(row['workers'], 'workers')}"
     if "list" in row:  # the plans of `advise`, each with its own layout
         return f"{title}: plans of {row['list']}"
     return f"{title}, {row['layout']}" if row["layout"] else title

@@ -9,7 +9,7 @@ from syncline.costmodel import Network
 from syncline.planner.tables.table import table, waiting
 from syncline.specs import CompareSpec, Experiment, RunSpec, study_of
 from syncline.specs.study import Record
-from syncline.units import format_seconds
+from syncline.units import counted, format_seconds
 
 MORE = "\nMore: --columns all, or names of --json."
 
@@ -102,7 +102,7 @@ def _is_overlapped(rows: list[Record]) -> bool:
 def network_title(network: Network, count: int, steps: int, unit_name: str = "workers") -> str:
     """Return the title of a table of one network, which joins ``count`` workers or other units."""
     name = f"{network.name}: " if "," not in network.name else ""
-    return f"{name}{network.describe()}, {count:,} {unit_name}, {steps:,} steps"
+    return f"{name}{network.describe()}, {counted(count, unit_name)}, {counted(steps, 'steps')}"
 
 
 def target_note(rows: list[Record]) -> str:
