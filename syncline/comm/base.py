@@ -47,7 +47,7 @@ class Ledger:
 
     Attributes:
         records: the calls.
-        readbacks: by step, the count of numbers that a worker read back from its device to decide whether to send.
+        readbacks: for each step, how many numbers a worker copied from its device to the host to decide if it sends.
     """
 
     def __init__(self) -> None:

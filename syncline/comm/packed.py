@@ -121,7 +121,7 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
     Returns:
         Numbers ``(..., count)``, a view of all ``b f`` numbers.
     """
-    if table.shape[1] == 1:
+    if table.shape[1] == 1:  # a field of 8 bits is the byte itself
         return packed.view(table.dtype)[..., :count]
     whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word
     fields = whole_rows.index_select(0, packed.reshape(-1).int()).view(table.dtype)
@@ -342,7 +342,7 @@ class E3M0:
         # Copied, because a view as wider numbers must start at a multiple of their size.
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32).to(dtype)
         codes = look_up(encoded[..., SCALE_BYTES:], fields_of_bytes(E3M0_BITS, encoded.device), count).long()
-        magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]  # of the codes, in units of the scale
+        magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]  # of each code, over the scale
         values = torch.tensor(
             [*magnitudes, *(-magnitude for magnitude in magnitudes)], dtype=dtype, device=scale.device
         )

@@ -22,10 +22,10 @@ from syncline.errors import SpecError
 class ProcessGroupCommunicator(Communicator):
     """A group of ``P * workers_per_process`` workers on the ``P`` processes of a ``torch.distributed`` group.
 
-    Process ``p`` has the workers ``p * R`` to ``(p + 1) * R - 1``. Tensors in an exact format are reduced by one
-    all-reduce of the processes' partial reductions. A format that rounds needs an all-to-all of encoded blocks, a local
-    reduction in full precision and an all-gather. This moves the bytes of a ring all-reduce and rounds once in each
-    direction, whatever the number of workers.
+    With R workers per process, process p has the workers ``p R`` to ``(p + 1) R - 1``. For an exact format each process
+    reduces its own rows, and one all-reduce combines the processes. A format that rounds needs an all-to-all of encoded
+    blocks, a local reduction in full precision and an all-gather. This moves the bytes of a ring all-reduce and rounds
+    once in each direction, whatever the number of workers.
 
     Args:
         workers_per_process: R, the rows of each process's tensors.
@@ -232,7 +232,7 @@ class ProcessGroupCommunicator(Communicator):
         return by_position[[worker % subgroup.step for worker in self.local_workers]]
 
     def _subgroup_communicator(self, subgroup: range) -> ProcessGroupCommunicator | None:
-        """Return the communicator of this process's subgroup; ``subgroup`` has the workers of worker 0's.
+        """Return the communicator of this process's subgroup; ``subgroup`` is the subgroup of worker 0.
 
         Return None if several workers share a process or if the transport is not ``torch.distributed``. All processes
         create the groups of all subgroups, as torch demands.

@@ -58,7 +58,7 @@ class Membership:
     def __init__(
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
-        """Store the absences and the workers that start anew; each step must keep a worker."""
+        """Store the arguments, see `Membership`; raise an error if a step has no present worker."""
         check_count("workers", workers)
         if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")

@@ -165,7 +165,7 @@ class SharedMemory(Transport):
         if not 0 <= rank < processes:
             raise SpecError("rank", rank, f"a number from 0 to {processes - 1}")
         self.processes, self.rank = processes, rank
-        self.stood_in_ns = 0
+        self.stood_in_ns = 0  # see `SharedMemory`
         self._capacity_bytes, self._timeout_s, self._barrier = capacity_bytes, timeout_s, 0
         self._idle_s = idle_s
         self._carried: list[CarriedCollective] = []
@@ -217,7 +217,7 @@ class SharedMemory(Transport):
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
     def _exchange_and_wait(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
-        """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds.
+        """Exchange ``x``, call ``read`` with the tensors of all processes, and sleep as long as ``idle_s`` says.
 
         Return a function that returns at once, because the exchange is over.
         """

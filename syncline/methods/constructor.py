@@ -83,7 +83,7 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
         fields = {name: plain_argument(name, value) for name, value in arguments.items()}
         method = validate(spec, {"kind": spec.model_fields["kind"].default} | fields)
         check_synchronous(method, path="")
-        refuse_remedy(method, path="")
+        refuse_remedy(method, path="")  # a remedy is for late gradients of a pipeline, which this optimizer has not
         return method.build(params, comm, worker_axis)
 
     make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")

@@ -127,7 +127,7 @@ class DDPSpec(DataParallelBase):
         return self._build_optimizer(params, self.rule.build(), **options)
 
 
-FEEDBACK = ElementwiseWork(kernel_bytes=32, kernels=3)
+FEEDBACK_WORK = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Sums and copies of the error of low-rank factors."""
 
 
@@ -164,7 +164,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of gradients in the warm-up, then of uncompressed gradients and factors P and R."""
+        """Return the exchange of gradients in the warm-up, later of uncompressed gradients, P, and R (the new Q)."""
         tensors, warmup_steps = tensors_of(model), self.warmup_steps
         compressed = [t for t in tensors if self._rank(t)]
         exchanges = []
@@ -210,7 +210,7 @@ class PowerSGDSpec(MethodBase):
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
             # Three products of a matrix: two of the power iteration, and that of the averaged factors.
             work += repeated(low_rank_work(*sides, rank, products=3), count)
-        return work + UpdateWork(FEEDBACK.on(compressed))
+        return work + UpdateWork(FEEDBACK_WORK.on(compressed))
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:

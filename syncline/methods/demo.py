@@ -148,7 +148,7 @@ class DeMoSpec(MethodBase):
         if node_size > 1:
             if workers == node_size:
                 return gradient_formula
-            # A worker sends its share, 1 / node_size, of its node's pairs to other nodes, and each node's share inside.
+            # A worker sends 1 / node_size of its node's pairs to other nodes, and as much of each node's to its own.
             pair_bytes *= (1 + workers // node_size) / node_size
         formula = per_step_formula(f"{pair_bytes:g} × {num_pairs} N / {self.chunk}²", self.period)
         return formula if node_size == 1 else f"{gradient_formula} + {formula}"
@@ -160,7 +160,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the update and, as messages, those that change bases and choose coefficients."""
+        """Return the operations of the update, and those that change bases and choose the coefficients to send."""
         signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # these move by signs
         if self.base == "muon":
             signed = [t for t in tensors if not t.is_matrix]

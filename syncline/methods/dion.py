@@ -36,7 +36,7 @@ UNSUITED_TO_FACTORS = {
 TRIGGER_EXCHANGE = Exchange(payload_bytes=4, label="trigger", shares_call=False)
 """The exchange, in every step, of the fp32 maximum that decides whether the trigger fires."""
 
-MOMENTUM = ElementwiseWork(kernel_bytes=32, kernels=3)
+MOMENTUM_WORK = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
 
 
@@ -176,7 +176,7 @@ class DionBase(CompressibleBase):
         """
         matrices = [t for t in tensors if t.is_matrix]
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
-        work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_work.on(matrices))
+        work = UpdateWork(MOMENTUM_WORK.on(matrices) + self.trigger_work.on(matrices))
         for short, long, count in shapes_of(matrices):  # ``count`` matrices have these sides
             rank = dion_rank(long, short, self.rank_fraction)
             work += repeated(low_rank_work(long, short, rank, products=4), count)
@@ -187,7 +187,7 @@ class DionBase(CompressibleBase):
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
         other_rule = OTHER_RULES[self.other_rule]().build()
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), other_rule)
-        options["reducer"] = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
+        options["reducer"] = optim.MeanGradient(in_backward=self.sends_in_backward, encoded=self.converts_to_wire)
         options |= self._compressor_options()
         sends_factors, holds = self.exchange == "compressed", self.local_step == "hold"
         return optim.DionMethod(

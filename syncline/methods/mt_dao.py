@@ -182,11 +182,11 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             if not state_tensors:
                 continue
             if self.phase == "random":
-                # Random averages of two states share a call for sure only if both happen in every step.
+                # Two states that are averaged at random share a call for sure only if both are due in every step.
                 count, is_in_every_step = elements(state_tensors), period == 1
                 all_exchanges.append(self._plain_exchange(count, period, state, shares_call=is_in_every_step))
             else:
-                # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
+                # ``paper`` averages parameters if (t + 1) % K == 0, and momenta if t % K == 0, one step later.
                 offset = 1 if self.phase == "paper" and state != "params" else 0
                 all_exchanges += self._average_exchanges(state_tensors, workers, period, label=state, offset=offset)
         return all_exchanges
@@ -245,7 +245,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         sync: optim.SyncPolicy
         if self.phase == "random":
             sync = optim.Random(self.periods())
-        elif self.phase == "paper":  # momenta are averaged a step after the end of their period, see `exchanges`
+        elif self.phase == "paper":  # momenta are averaged one step later, see `exchanges`
             sync = optim.Periodic(self.periods(), offsets=dict.fromkeys(rule.states, 1))
         else:
             sync = optim.Periodic(self.periods())

@@ -39,7 +39,7 @@ class RotationBase(DataParallelBase):
     Args:
         frequency: number of steps between renewals of the bases; None for never.
         allocation: how the stages of a pipeline share the renewals: ``uniform``; ``stage-aware``, more for stages with
-            later gradients; ``reversed``, fewer for them.
+            a longer gradient delay; ``reversed``, fewer.
         estimate: how a basis is renewed: ``power``, by one power iteration and a QR decomposition; ``exact``, by
             eigenvectors.
         layers: patterns of parameter names; only matching matrices are rotated. By default, all matrices are.
@@ -279,7 +279,7 @@ class GaLoreSpec(RotationBase):
         return {"source": "gradient", "geometry": "unilateral", "momentum": "rotated", "carry": False}
 
 
-PROJECTION = ElementwiseWork(kernel_bytes=88, kernels=9)
+PROJECTION_WORK = ElementwiseWork(kernel_bytes=88, kernels=9)
 """LDAdam's errors, moments and norms of matrices that it projects."""
 
 
@@ -357,7 +357,7 @@ class LDAdamSpec(DataParallelBase):
         four smaller products by which the moments follow the projection, and a QR decomposition.
         """
         projected = self._projected(tensors)
-        step = PROJECTION.on(projected) + ADAM.on(t for t in tensors if t not in projected)
+        step = PROJECTION_WORK.on(projected) + ADAM.on(t for t in tensors if t not in projected)
         work = UpdateWork(step) + self._step_work(tensors)
         for (m, n, r), count in Counter((*sorted(t.sides), self._rank(t)) for t in projected).items():
             operations = (
@@ -368,7 +368,7 @@ class LDAdamSpec(DataParallelBase):
                 fp32_product(r, n, r, count=3),
                 qr(m, r),
                 memory(176 / 20 * n * r, count=20),  # 20 elementwise kernels on the moments, 176 bytes per entry in all
-                memory(68 / 15 * m * r, count=15),  # 15 on the projection, 68 bytes per entry in all
+                memory(68 / 15 * m * r, count=15),  # 15 kernels on the projection, 68 bytes per entry
             )
             work += repeated(UpdateWork(operations), count)
         return work

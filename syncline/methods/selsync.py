@@ -19,7 +19,7 @@ from syncline.methods.registry import register
 
 Smoothing = Annotated[float, Field(gt=0, le=1)]
 
-NORMS = ElementwiseWork(kernel_bytes=16, kernels=8)
+NORM_WORK = ElementwiseWork(kernel_bytes=16, kernels=8)
 """Squared norms of the gradients."""
 
 
@@ -105,7 +105,7 @@ class SelSyncSpec(MethodBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the rule, and of the squared norms of the gradients."""
-        return super()._update_work(tensors) + UpdateWork(NORMS.on(tensors))
+        return super()._update_work(tensors) + UpdateWork(NORM_WORK.on(tensors))
 
     @override
     def readbacks(self, model: Tensors) -> int:
@@ -134,7 +134,7 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     source = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
 
-    trigger_work = NORMS
+    trigger_work = NORM_WORK
 
     presets: ClassVar[Presets] = {"selsync-dion": {"lr": 0.02, "other_lr": 0.003}}
 

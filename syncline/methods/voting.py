@@ -60,10 +60,10 @@ class VotingBase(MethodBase):
         vote: the exchange that implements the vote: ``one-bit`` (an all-to-all of signs, the vote, an all-gather of its
             result), ``direct`` (an all-reduce of 0/1 votes), ``server-naive`` and ``server-efficient`` (a parameter
             server), or ``quantised`` (an all-reduce of small integers).
-        bits: bits of a sum of integers, for ``quantised``.
+        bits: bits of a sum of votes, for ``direct`` and ``quantised``.
         p: exponent of the power mean that scales the integers, for ``quantised``; ``inf`` for the maximum.
         stochastic: whether numbers are rounded to integers at random, for ``quantised`` with ``p: inf``.
-        ties: the result of a tie, see `optim.votes.break_zeros`.
+        ties: value of a worker's zero and, except for ``direct``, of a tied vote, see `optim.votes.break_zeros`.
     """
 
     family = "votes"
@@ -130,7 +130,7 @@ class VotingBase(MethodBase):
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
-        # Votes are sent as numbers from 0: minus and plus are 0 and 1; with zero as a third value, 0 and 2.
+        # Minus and plus are sent as 0 and 1, or as 0 and 2 if 1 stands for zero, as in a quantised vote.
         largest_vote = 2 if self.vote == "quantised" or self.ternary else 1
         needed_bits = (largest_vote * workers).bit_length()
         bits = needed_bits

@@ -53,7 +53,7 @@ class _MeanServer:
 
     @torch.no_grad()
     def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Add an update, times its weight and share, to the sums for the server's next version."""
+        """Add an update, times its weight and share (see `ServerRule.add_update`), to the sums of the next version."""
         self._share_sum += share
         if self._update_sums is None:
             self._update_sums = list(torch._foreach_mul(list(update), weight * share))
@@ -257,7 +257,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     """
     scaling: Scaling
     if isinstance(method.rule, NesterovAdam):
-        scaling, bias_correction = AdamScaling(), True  # its rates come from the group ``h``
+        scaling, bias_correction = AdamScaling(), True  # the rates of ``h`` replace those of the scaling
     elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
         scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
     else:

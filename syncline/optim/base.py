@@ -169,7 +169,7 @@ class ParamRow(NamedTuple):
     """One parameter on all R local workers, with its gradient, states and hyperparameters.
 
     Attributes:
-        x: the parameter's values ``(R, *s)``, a view.
+        x: the parameter ``(R, *s)``; for a parameter without a worker axis a view with R = 1.
         g: its gradient or direction, ``(R, *s)``.
         state: tensors that rule, reducer and outer optimizer keep for the parameter, by name.
         group: hyperparameters.

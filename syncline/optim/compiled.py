@@ -41,7 +41,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
             level = row[i] / norm * levels
             lower_level = np.floor(level)
-            q = lower_level + np.float32(u >= unit - (level - lower_level))
+            q = lower_level + np.float32(u >= unit - (level - lower_level))  # the sum level + u could be rounded up
             out_row[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 
@@ -66,8 +66,8 @@ def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
 def _kth_largest(v: Any, n: int, k: int, scratch: Any) -> Any:
     """Return the k-th largest of the first n numbers of ``v``, by quickselect.
 
-    ``v`` and the working memory ``scratch`` have room for n + 1 numbers, and are overwritten. The copies on one side of
-    the pivot avoid a branch, because a processor could not predict it.
+    ``v`` and the working memory ``scratch`` have room for n + 1 numbers, and are overwritten. The loop writes each
+    number, and the next one overwrites it if it is on the other side of the pivot: a branch would be mispredicted.
     """
     while True:
         first, middle, last = v[0], v[n // 2], v[n - 1]
@@ -94,9 +94,9 @@ def _kth_largest(v: Any, n: int, k: int, scratch: Any) -> Any:
 def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> None:
     """Write the rising indices of the k entries of largest magnitude of each row to ``out``.
 
-    The entries of a row are divided into groups. The k-th largest of the groups' maxima is a lower bound of the k-th
-    largest entry, so that only entries that reach it are candidates. A row is incomplete if more than k entries are as
-    large as the k-th, or if one is NaN.
+    Entry i of a row is in group ``i % (n // length)``. The k-th largest of the groups' maxima is a lower bound of the
+    k-th largest entry, so that only entries that reach it are candidates. A row is incomplete if more than k entries
+    are as large as the k-th, or if one is NaN.
 
     Args:
         x: the bits of r rows of float32 numbers, ``(r, n)`` int32.
@@ -112,7 +112,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
     for r in range(len(x)):
         row = x[r]
         for j in range(num_groups):
-            maxima[j] = row[j] & _MAGNITUDE
+            maxima[j] = row[j] & _MAGNITUDE  # the bits without the sign are ordered as magnitudes
         for i in range(1, length):
             part = row[i * num_groups : (i + 1) * num_groups]
             for j in range(num_groups):

@@ -234,7 +234,7 @@ class LpMean(Compressor):
         # Round to multiples of the unit 2 S / s. Tensors with equal s and dtype share the computation of units.
         unit_columns: dict[tuple[int, torch.dtype], Tensor] = {}
         units, integers, words = [], [], []
-        words_are_bytes = 8 % self.bits == 0  # packing into bytes accepts floats
+        words_are_bytes = 8 % self.bits == 0  # only packing into longer words needs integers
         for i, (x, s) in enumerate(zip(xs, levels, strict=True)):
             key = (s, x.dtype)
             if key not in unit_columns:

@@ -282,7 +282,7 @@ class Coefficients:
         index = index.view(replicas, workers, num_blocks, k).transpose(1, 2)
         value = value.view(replicas, workers, num_blocks, k).transpose(1, 2)
         inverse_matrices = self._matrices(like, t, inverse=True)
-        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)  # one tensor per replica
+        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)  # the loop transforms only the means
         if loops:
             index, value = mean_pairs(loops, index, value, block_size, average)
             return from_blocks(transform_sparse(loops, index, value, block_lengths, inverse_matrices), shape)
@@ -302,7 +302,7 @@ def mean_pairs(
     """Return the means over M workers of n sparse blocks, as rising indices and values ``(S, n, e)``.
 
     The workers' k indices and values per block are ``(S, n, M, k)``. A mean has at most ``e = min(M k, block_size)``
-    entries; if it has fewer, the last index is repeated with values of zero.
+    entries; if it has fewer, the last index is repeated with values of zero. For ``average`` see `DeMoSpec`.
     """
     replicas, num_blocks, workers, k = index.shape
     num_entries = min(workers * k, block_size)
@@ -326,10 +326,10 @@ PAIRS = SparsePairs(64, "fp32")
 
 
 def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
-    """Return DeMo's update rule, by which parameters move by the averaged components with ``sgd``.
+    """Return DeMo's update rule: with ``sgd`` parameters move by the averaged components q, see `CoefficientMean`.
 
-    With ``signum`` they move by the sign of the components. With ``muon`` matrices move by the polar factor of theirs,
-    as in Muon, and other parameters by the sign.
+    With ``signum`` they move by the sign of q. With ``muon`` matrices move by the polar factor of q, as in Muon, and
+    other parameters by the sign of q.
     """
     sign = MomentumRule((), (), Signed())
     if base == "sgd":

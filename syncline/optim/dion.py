@@ -86,12 +86,12 @@ class DionRule(UpdateRule):
         return transpose_if_wide(as_matrix(state[MOMENTUM].add_(g)))
 
     def apply_factors(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
-        """Subtract ``(1 - mu) P R^T`` from the momentum, update the right factor Q, and return the direction.
+        """Subtract ``(1 - mu) P R^T`` from the momentum, update Q, and return the direction, see `DionRule`.
 
         Args:
-            p: left factor P of the momentum, ``(R, m, r)``.
-            r: right factor R, ``(R, n, r)``.
-            state: momentum and last right factor.
+            p: P, one matrix ``(m, rank)`` per row.
+            r: R, one matrix ``(n, rank)`` per row.
+            state: momentum M, and Q of the last step.
             h: hyperparameters; ``betas`` has mu.
         """
         momentum = as_matrix(state[MOMENTUM])
@@ -102,12 +102,12 @@ class DionRule(UpdateRule):
 
         # If workers share the memory of their factors, compute their direction once.
         if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT]):
-            p, r, right = shared_row(p), shared_row(r), shared_row(state[RIGHT])
+            p, r, q = shared_row(p), shared_row(r), shared_row(state[RIGHT])
         else:
-            right = separate_rows(state[RIGHT])
-            state[RIGHT] = right
-        right.copy_(keep_old_where_zero(new=unit_columns(r, self.eps), old=right))
-        direction = p @ right.mT
+            q = separate_rows(state[RIGHT])
+            state[RIGHT] = q
+        q.copy_(keep_old_where_zero(new=unit_columns(r, self.eps), old=q))
+        direction = p @ q.mT
         if m < n:  # the factors are those of the transposed matrix
             direction = direction.mT
         direction = direction * shape_factor(m, n, "spectral")
@@ -204,7 +204,7 @@ class DionMethod(Method):
             for name, tensor in self.trigger.init(row.x).items():
                 row.state.setdefault(name, tensor)
         has_matrices = any(isinstance(rule, DionRule) for rule, _is_other_rule in self._rules)
-        if isinstance(self.trigger, RMMC) and not has_matrices:  # the relative maximum momentum change needs one
+        if isinstance(self.trigger, RMMC) and not has_matrices:  # it compares momenta of matrices
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
         self._is_exchanging = self.trigger.fires(matrix_rows, self.comm, t)
         if not self._is_exchanging:

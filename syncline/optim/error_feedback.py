@@ -75,7 +75,7 @@ class CompressedAverages:
     error_feedback: bool = True
 
     def init(self, name: str, z: Tensor, has_reference: bool) -> dict[str, Tensor]:
-        """Return the initial error and reference of state ``name`` with value ``z``, by their names as states."""
+        """Return by name the initial error and the initial reference of the state ``name``, whose value is ``z``."""
         states = {}
         if self.error_feedback:
             states[_state_name(ERROR, name)] = torch.zeros_like(z)
@@ -95,7 +95,7 @@ class CompressedAverages:
             t: number of the step.
             label: description of the tensors in the ledger.
         """
-        # A difference has no reference, and without error feedback there is no error.
+        # The payload of an outer optimizer has no reference, and without error feedback there is no error.
         references = [row.state.get(_state_name(REFERENCE, name)) for name, row in due]
         errors = [row.state.get(_state_name(ERROR, name)) for name, row in due]
         deltas = []
@@ -133,7 +133,7 @@ class CompressedAverages:
             for name, bound in lower_bounds(shared_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
-                if error is not None:  # the bound has added this part of the error
+                if error is not None:  # a later average must not add this difference again
                     error.sub_(raised - state)
                 state.copy_(raised)
 

@@ -41,7 +41,7 @@ def largest_indices(x: Tensor, k: int) -> Tensor:
     is_complete = torch.empty(len(rows), dtype=torch.bool)
     group_length = max(1, rows.shape[1] // (GROUPS_PER_ENTRY * k))
     loops.find_largest(rows.view(torch.int32).numpy(), k, group_length, indices.numpy(), is_complete.numpy())
-    if not is_complete.all():
+    if not is_complete.all():  # rows with ties or NaN
         indices[~is_complete] = _by_topk(rows[~is_complete], k)
     return indices.view(*x.shape[:-1], k)
 

@@ -82,7 +82,7 @@ class LionCubMethod(Method):
     averaged every ``momentum_period`` steps. With one worker this is Lion, except where c is 0.
 
     Args:
-        rule: Lion with ``signed=False``.
+        rule: Lion with ``signed=False``, whose direction is c instead of its sign.
         vote: vote that combines the workers' update vectors.
         momentum_period, momentum_layers: see `syncline.methods.voting.LionCubSpec`.
         **options: further options of ``Method``; ``wire`` is the format of averaged momenta.

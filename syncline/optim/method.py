@@ -65,7 +65,7 @@ class MeanGradient(Reducer):
         # By default, the communicator counts the bytes that the wire format encodes.
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         gradients = [row.g for row in rows]
-        if self.is_mean:
+        if self.is_mean:  # only record the all-reduce
             comm.record_mean(gradients, wire, label="gradient", details=details)
             return gradients
         return comm.all_reduce_coalesced(gradients, wire=wire, label="gradient", details=details)
@@ -390,12 +390,12 @@ class Method(torch.optim.Optimizer):
         indices_by_rule: dict[int, list[int]] = {}
         for index, row in enumerate(rule_rows):
             indices_by_rule.setdefault(id(row.rule), []).append(index)
-        combines_directions = "direction" in self.sync.states_due(t)  # before the parameters move
+        exchanges_directions = "direction" in self.sync.states_due(t)  # a fused step would move parameters too early
         for indices in indices_by_rule.values():
             same_rule_rows = [rule_rows[index] for index in indices]
             # For ``fused_step`` and ``directions`` see `UpdateRule`.
             rule: Any = same_rule_rows[0].rule
-            if hasattr(rule, "fused_step") and not combines_directions and rule.fused_step(same_rule_rows, t):
+            if hasattr(rule, "fused_step") and not exchanges_directions and rule.fused_step(same_rule_rows, t):
                 continue
             if hasattr(rule, "directions"):
                 rule_directions = rule.directions(same_rule_rows, t)

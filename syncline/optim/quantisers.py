@@ -94,7 +94,7 @@ def _shifted_bits(
             np.right_shift(x, np.uint64(drop), out=x)
             part = numbers[row, first : first + size]
             if dtype == np.float64:
-                np.multiply(x.view(np.int64), 2.0 ** (drop - 64), out=part)
+                np.multiply(x.view(np.int64), 2.0 ** (drop - 64), out=part)  # bit 63 is 0; signed converts faster
             else:
                 np.not_equal(x, 0, out=part)
     return numbers

@@ -359,8 +359,8 @@ class RotatedAdam(UpdateRule):
             return param.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(param.g, side)
-        # The source is ``1st``, the momentum after this step's update. With ``after``, u has been updated before its
-        # bases, except in step 0, which updates no moments.
+        # The source is ``1st``, the momentum after this step's update. If ``refresh`` is ``after``, u has this update
+        # already, except in step 0, which updates no moments.
         if self.refresh == "before" or t == 0:
             (beta1,) = param.h["betas"]
             u = u.lerp(param.g, 1 - beta1)

@@ -103,7 +103,7 @@ class MomentumRule(UpdateRule):
             gradients = [rows[index].g for index in indices]
             states = [rows[index].state for index in indices]
             directions = self._group_directions(gradients, states, h=rows[indices[0]].group, t=t)
-            if directions is not None:
+            if directions is not None:  # ADOPT's first step moves nothing
                 for index, direction in zip(indices, directions, strict=True):
                     all_directions[index] = direction
         return all_directions
@@ -190,7 +190,7 @@ class MomentumRule(UpdateRule):
                 betas, _weights = decay_rates_and_weights(h, t)
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
-                if self.scaling.per == "tensor":
+                if self.scaling.per == "tensor":  # v is one number per tensor
                     square = mean_per_tensor(square)
                 bound = torch.maximum(bound, square / largest_square_ratio(beta, h["beta2"], t))
         return {SECOND_MOMENT: bound}

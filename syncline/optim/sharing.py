@@ -74,7 +74,7 @@ class _SharedRowViews:
     def __init__(self, row: ParamRow, state_names: Iterable[str]) -> None:
         """Take views of the first worker's part of a parameter and of the named states."""
         self._viewed_states = {name: row.state[name] for name in state_names if name in row.state}
-        # The address, because a parameter can get other memory (``p.data``).
+        # Keep the address of x, because ``p.data = ...`` gives the same parameter other memory.
         self._x_address, self._is_x_shared = row.x.data_ptr(), rows_share_memory(row.x)
         are_states_shared = all(rows_share_memory(tensor) for tensor in self._viewed_states.values())
         self.all_share_memory = self._is_x_shared and are_states_shared

@@ -139,7 +139,7 @@ class RMMC(Trigger):
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
-        comm.ledger.record_readback(numbers=changes.shape[1])  # the public code reads each matrix's norm
+        comm.ledger.record_readback(numbers=changes.shape[1])  # the public code copies each matrix's norm to the host
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
         self.compared.append(largest[:1])  # all rows are equal
         return bool(largest[0] > self.threshold)

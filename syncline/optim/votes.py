@@ -245,7 +245,7 @@ class ServerVote(Vote):
         if self.server not in ("naive", "efficient"):
             raise SpecError("server", self.server, "'naive' or 'efficient'")
         if self.server == "naive" and self.ties not in (None, "zero"):
-            raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")  # a word is a number
+            raise SpecError("ties", self.ties, "'zero' or none with words, which hold zeros")  # words are in fp32
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:

@@ -238,8 +238,9 @@ class ZeroOneAdamMethod(OneBitMethod):
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
-        elif self.sync.interval(t) > 1:  # no average is due: the sums continue; with the interval 1 they start anew
+        elif self.sync.interval(t) > 1:  # no average is due: the sums continue
             return
+        # With the interval 1, a step without an average of signs has averaged gradients: workers are equal, too.
         for row in rows:
             row.state[AVERAGED_PARAMS].copy_(row.x)
             if not self._follows_deepspeed:
@@ -265,8 +266,8 @@ class ZeroOneAdamMethod(OneBitMethod):
                 messages.append(row.state[STEP_SUM] / rate_sum)
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
         for row, rate_sum, mean in zip(rows, rate_sums, means, strict=True):
-            mean_momentum = mean
-            if rate_sum and self._follows_deepspeed:  # other messages were divided by it above
-                mean_momentum = mean / rate_sum
+            is_weighted_sum = rate_sum and self._follows_deepspeed  # other messages are mean momenta already
+            mean_momentum = mean / rate_sum if is_weighted_sum else mean
+            # Where v is 0 no worker has had a gradient: replace the sign by 0.
             m = row.state[MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[AVERAGED_PARAMS].addcdiv(m, self._denominator(row, t), value=-rate_sum))

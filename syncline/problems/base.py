@@ -184,8 +184,8 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
     Args:
         worker: number of the worker, from 0.
         workers: M, number of workers.
-        sites: number of sites, whose workers share a part; a site has ``ceil(M / sites)`` workers, the last site may
-            have fewer. None if each worker has its own part.
+        sites: number of sites, whose workers share a part; a site has ``ceil(M / sites)`` workers, the last sites may
+            have fewer or none. None if each worker has its own part.
 
     >>> [site_part(worker, 5, 2) for worker in range(5)]
     [(0, 2), (0, 2), (0, 2), (1, 2), (1, 2)]

@@ -111,7 +111,7 @@ def uniform_weights(module: nn.Module, source: torch.Generator) -> dict[str, Ten
 
 @dataclass(frozen=True)
 class Images:
-    """Images ``(n, 64)`` with pixels in [0, 1] and their labels ``(n,)``, in the fixed split."""
+    """Images ``(n, 64)`` with pixels in [0, 1] and their labels ``(n,)``, split the same way for all seeds."""
 
     train: Tensor
     train_labels: Tensor

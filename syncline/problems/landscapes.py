@@ -389,7 +389,7 @@ def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
 def spiral_hessian(point: Tensor) -> Tensor:
     """Return the Hessian of the spiral function, ``(..., 2, 2)``, at points other than the origin.
 
-    With s and c as in `spiral`, ``k = c^2 - s (s - 1)``, and the unit vectors ``e_r`` and ``e_theta`` as the basis::
+    With s and c as in `spiral`, ``k = c^2 - s (s - 1)``, 4 for TURNS, and unit vectors ``e_r``, ``e_theta`` as basis::
 
         H_rr = 2 + 32 k,    H_rt = -8 k / r + 2 s c / r^2,    H_tt = 2 k / r^2 + 2 + 8 s c / r
     """

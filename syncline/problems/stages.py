@@ -127,7 +127,7 @@ class DelayedTask:
             # A delay of tau steps needs the present parameters and the tau versions before them.
             self._history[name] = deque(maxlen=int(torch.as_tensor(delay).max()) + 1)
             if isinstance(delay, Tensor):
-                # One mask of coordinates per delay, made once, so that the host does not wait in each step.
+                # Make the mask of each delay's coordinates only once, because ``unique`` waits for the GPU.
                 device = task.params[name].device
                 self._masks[name] = [(int(tau), (delay == tau).to(device)) for tau in delay.unique()]
         self.stale: dict[str, Tensor] = {}

@@ -217,7 +217,7 @@ class MapShards:
         indices_of_batches = [self._indices(seed, worker, batch) for batch in self._batch_numbers(step)]
         if self._tensors is not None:
             return [self._items_at(indices) for indices in indices_of_batches]
-        seed_all(self._device, seed, "items", worker, step)
+        seed_all(self._device, seed, "items", worker, step)  # transforms of the items may draw
         batches = []
         for indices in indices_of_batches:
             batch = self._reader.fetch(indices.tolist())

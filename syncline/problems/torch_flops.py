@@ -179,6 +179,6 @@ def measure_module(
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
         draws = draws or not random_state.equals(GlobalState.capture(device))  # the backward pass may draw, too
-    swappable.take_gradients()
+    swappable.take_gradients()  # removes them from the module
     flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of no operation
     return ModuleProperties(flops if flops > 0 else None, draws)

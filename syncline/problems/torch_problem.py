@@ -299,7 +299,7 @@ class TorchTask:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Set the module to evaluation for a block, then restore the mode of each part."""
+        """Return a context with the module in evaluation mode; at its end, each part has its former mode again."""
         self._swappable.module.eval()
         try:
             yield

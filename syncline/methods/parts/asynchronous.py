@@ -202,19 +202,19 @@ class AsynchronousSpec(Spec):
         Each local server and each participant needs a worker, and with ``synchronous`` the workers of a server must be
         able to fill its buffer.
         """
-        group_size, members = workers, "the workers"  # of one server
+        num_senders, senders = workers, "the workers"  # they fill the buffer of a server
         if self.hierarchy is not None:
             if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
                 raise refusal(f"{path}.asynchronous.hierarchy.groups", self.hierarchy.groups, expected)
-            group_size = min(self.hierarchy.groups_of(workers))
-            members = "the workers of a local server"
+            num_senders = min(self.hierarchy.groups_of(workers))
+            senders = "the workers of a local server"
         if self.participants is not None:
             if self.participants > workers:
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")
-            group_size, members = self.participants, "the participants"
-        if self.synchronous and self.buffer_size > group_size:
-            expected = f"at most {group_size}, {members}, which wait until it is full"
+            num_senders, senders = self.participants, "the participants"
+        if self.synchronous and self.buffer_size > num_senders:
+            expected = f"at most {num_senders}, {senders}, which wait until it is full"
             raise refusal(f"{path}.asynchronous.buffer_size", self.buffer_size, expected)
 
 

@@ -347,7 +347,7 @@ class CompressibleBase(MethodBase):
         if not self.compressor:
             return super().traffic_formula(workers)
         texts = []
-        for period, count in Counter(self._sent_periods()).items():  # of tensors that are sent with this period
+        for period, count in Counter(self._sent_periods()).items():  # workers send ``count`` states with this period
             factor = f"{count} " if count > 1 else ""
             divisor = f" / {period}" if period > 1 else ""
             texts.append(f"{factor}Σ {self.compressor.formula}{divisor}")
@@ -355,12 +355,12 @@ class CompressibleBase(MethodBase):
 
     @override
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the step, and those that compress the sent tensors once per period."""
+        """Return the operations of the step, and those that compress what workers send, once per period."""
         work = super()._step_work(tensors)
         if self.compressor:
-            messages = UpdateWork(messages=self.compressor.operations(self._compressed_tensors(tensors)))
+            compression = UpdateWork(messages=self.compressor.operations(self._compressed_tensors(tensors)))
             for period in self._sent_periods():
-                work += messages.every(period)
+                work += compression.every(period)
         return work
 
     @abstractmethod

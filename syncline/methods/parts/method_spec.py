@@ -170,7 +170,7 @@ class MethodBase(Spec):
     averages_states: ClassVar[bool] = False
     """Whether the method can average states of its update rule together with the parameters."""
 
-    # The fields that `written_as` got, and the values of the method's fields at that time.
+    # The fields that `written_as` got, and the values of all fields at that call.
     _spec_file_fields: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
     _gradient_precision: str = PrivateAttr(default="fp32")  # see `in_precision`
 
@@ -232,11 +232,11 @@ class MethodBase(Spec):
 
     @model_serializer(mode="wrap")
     def _as_written(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the fields to write: those of ``written_as`` if the method has not changed since then."""
+        """Return the fields to write: those that `written_as` got, unless a field has changed since that call."""
         if self._spec_file_fields is not None:
-            fields, values_then = self._spec_file_fields
-            if fields and values_then == dict(self):
-                return fields
+            fields_to_write, values_at_call = self._spec_file_fields
+            if fields_to_write and values_at_call == dict(self):
+                return fields_to_write
         return as_fields(self)
 
     @property
@@ -358,7 +358,7 @@ class MethodBase(Spec):
             hardware: the device that updates the parameters.
             delay: number of updates by which the gradients of the stage are late.
             stages: number of stages of the pipeline.
-            updating: implementation of the update, and whether to include its messages.
+            updating: implementation of the update, and whether to include the packing of what workers send.
         """
         tensors = tensors_of(model)
         renewal_period = self._renewal_period(delay, stages)

@@ -169,8 +169,8 @@ def _import_target(target: str) -> Any:
         SpecError: it cannot be imported, or is not callable.
     """
     if not is_reference(target) or target.startswith("__main__:"):  # another process could not import from __main__
-        local_objects = "an object that is defined in a notebook, a script or a function itself"
-        raise SpecError("rule.target", target, f"module:name or file.py:name; pass {local_objects}")
+        hint = "pass an object that is defined in a notebook, a script or a function itself"
+        raise SpecError("rule.target", target, f"module:name or file.py:name; {hint}")
     target_object = import_reference(target, "rule.target", installed=target in BUILT_IN)
     if not callable(target_object):
         raise SpecError("rule.target", target, EXPECTED_TARGET)
