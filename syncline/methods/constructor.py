@@ -41,8 +41,8 @@ CONSTRUCTOR_ARGUMENTS = {
 
 RULE_ARGUMENT = """
 ``rule`` is a rule's name or fields, or any optimizer written for torch: its class, ``functools.partial`` of it, or a
-function of a list of parameters. Further options are the optimizer's, and so is ``weight_decay`` then;
-``average_states`` names those of its states that are averaged with the parameters.
+function of a list of parameters. Further options, and then also ``weight_decay``, go to the optimizer;
+``average_states`` names the states of the optimizer that are averaged with the parameters.
 """
 
 
@@ -197,7 +197,7 @@ def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields:
             if name not in allowed_names:
                 expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed_names, name)
                 raise SpecError(name, value, expected)
-    # Methods have a field of this name, too, but an optimizer's own weight decay comes first.
+    # Methods have a field ``weight_decay``, too, but an optimizer that has this option gets it.
     if "weight_decay" in fields and (known_options is None or "weight_decay" in known_options):
         options["weight_decay"] = fields["weight_decay"]
     for name in options:

@@ -133,11 +133,11 @@ class DionBase(CompressibleBase):
     def _period(self) -> int:
         """Return the number of steps between exchanges, on average."""
         exchanges = self.exchanges(model=1, workers=1)  # all models have the same period
-        return exchanges[-1].period  # the first exchange may be a trigger's flag
+        return exchanges[-1].period  # the first exchange may be the trigger's
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step: of a trigger, then of gradients or factors."""
+        """Return the formula of the bytes per step: of the trigger, if there is one, then of gradients or factors."""
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
         trigger = f"{TRIGGER_EXCHANGE.payload_bytes} + " if self.has_trigger else ""
@@ -255,7 +255,7 @@ class DionSpec(DionBase):
 
 
 class TriggeredDionBase(DionBase):
-    """The base of Dion with a trigger: workers exchange a flag in every step, and more when the trigger fires.
+    """The base of Dion with a trigger: workers exchange a maximum in every step, and more when it fires.
 
     Args:
         threshold: relative change of a norm above which workers exchange: the momentum's norm for CurvaDion, the
@@ -277,14 +277,14 @@ class TriggeredDionBase(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges at the expected rate."""
+        """Return the trigger's exchange in every step, and Dion's exchanges at the expected rate."""
         return [TRIGGER_EXCHANGE, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
     def exchanges_of_training(
         self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
     ) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges after ``averaged_steps``."""
+        """Return the trigger's exchange in every step, and Dion's exchanges after ``averaged_steps``."""
         return [TRIGGER_EXCHANGE, *self._exchanges_after(model, workers, steps, averaged_steps)]
 
     @override

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 
 def field_descriptions(spec: type) -> dict[str, str]:
-    """Return the description of each field of a method's spec: that of the nearest class that describes the field."""
+    """Return a description of each field of a method's spec, from the nearest class that describes the field."""
     descriptions: dict[str, str] = {}
     for base in reversed(spec.__mro__):  # the nearest class comes last, and replaces other descriptions
         _, _, section = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")

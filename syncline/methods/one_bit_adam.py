@@ -102,7 +102,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of gradients until ``freeze_step``, then those of signs."""
+        """Return the exchange of gradients until ``freeze_step``, and the exchanges of signs after it."""
         gradient = self._gradient_exchange(model, stop=self.freeze_step)
         return [gradient, *self._sign_exchanges(model, workers, start=self.freeze_step)]
 

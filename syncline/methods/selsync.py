@@ -80,14 +80,14 @@ class SelSyncSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and that of an average at the expected rate."""
+        """Return the trigger's exchange in every step, and the exchange of an average at the expected rate."""
         return [TRIGGER_EXCHANGE, self._average_exchange(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_of_training(
         self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
     ) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and the averages after ``averaged_steps``."""
+        """Return the trigger's exchange in every step, and the averages after ``averaged_steps``."""
         average = self._average_exchange(model, period=steps)  # its period is the whole training
         return [TRIGGER_EXCHANGE, *(replace(average, offset=t + 1) for t in averaged_steps)]
 

@@ -26,8 +26,8 @@ class StreamingMTDAOSpec(MTDAOSpec):
     With all weight on one fast momentum it is Streaming Local Adam.
 
     Args:
-        period: number of steps between averages of a fragment of the parameters. The other periods of ``mt_dao`` are
-            those of fragments, too.
+        period: number of steps between averages of a fragment of the parameters. The other periods of ``mt_dao`` also
+            count the steps between averages of a fragment.
         stream: fragments, delay and weight of a merge.
 
     Source: MT-DAO, Algorithm 5.

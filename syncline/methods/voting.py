@@ -211,7 +211,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return a worker's exchanges: those of the vote."""
+        """Return the exchanges by which a worker votes."""
         return self.vote_exchanges(elements(tensors_of(model)), workers)
 
     @override
@@ -297,7 +297,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return a worker's exchanges: those of the vote, then the average of the momenta."""
+        """Return the exchanges by which a worker votes, then the average of the momenta."""
         tensors = tensors_of(model)
         exchanges = self.vote_exchanges(elements(tensors), workers)
         is_chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)

@@ -74,7 +74,7 @@ class _MeanServer:
     @torch.no_grad()
     def pop_mean(self) -> list[Tensor]:
         """Return the weighted mean of the updates since the last version, and start again from zero."""
-        if self._mean is not None:  # from ``set_mean_update``
+        if self._mean is not None:  # `set_mean_update` has stored it
             mean, self._mean = self._mean, None
             return mean
         assert self._update_sums is not None

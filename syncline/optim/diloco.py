@@ -248,7 +248,7 @@ class Streaming(Method):
         messages = [encoding.encode(flatten_rows(x)) for x in tensors]
         details = details._replace(encoded_bytes=fp32_bytes(*tensors))
         gathered = self.comm.start_all_gather(torch.cat(messages, 1), label=label, details=details)
-        # Only these are kept until the averages arrive, not the tensors.
+        # Keep the shapes until the averages arrive, but not the tensors.
         shapes_and_dtypes = [(x.shape, x.dtype) for x in tensors]
         message_bytes = [message.shape[1] for message in messages]
 

@@ -51,7 +51,7 @@ class Probe:
 def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> bool:
     """Return whether a value that an optimizer keeps for parameter ``p`` is a state per element, not a step counter.
 
-    ``state_names`` are the known states. They decide for a parameter that is a single number, as a counter is.
+    ``state_names`` are the known states. Only they tell a state from a counter if the parameter is a single number.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return False

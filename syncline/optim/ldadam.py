@@ -97,7 +97,7 @@ class LowRankAdam(UpdateRule):
         projected = projection.mT @ a
         old_momentum = old_projection @ m  # (R, m, n)
         if t:
-            # v estimates mean^2 + variance: express both in the new basis, for independent coordinates.
+            # v estimates mean^2 + variance: express both in the new basis, as if coordinates were independent.
             change_of_basis = projection.mT @ old_projection
             m_correction, v_correction = 1 / (1 - beta1**t), 1 - beta2**t
             mean = change_of_basis @ m * m_correction

@@ -172,7 +172,7 @@ class Measure:
     """
 
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        """Measure before step ``t`` (from 0); ``p.grad`` are then the gradients of each worker."""
+        """Measure before step ``t`` (from 0), when ``p.grad`` has the gradient of each worker."""
         return ()
 
     def before_average(
@@ -342,7 +342,7 @@ class Rounds(Measure):
 def round_values(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer_momenta: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the values that `Rounds` measures in one round of local steps; those of momenta only if there are any.
+    """Yield the values that `Rounds` measures in one round of local steps, of momenta only if there are any.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.

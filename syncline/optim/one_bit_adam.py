@@ -54,7 +54,7 @@ class OneBitMean:
             raise SpecError("scale", self.scale, "'rms' or 'mean'")
 
     def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
-        """Return two zero errors by name: that of each worker for ``x``, and that of each owner for its chunk."""
+        """Return zero errors by name: an error of each worker for ``x``, and an error of each owner for its chunk."""
         chunk = chunk_length(x[0].numel(), workers)
         return {WORKER_ERROR: torch.zeros_like(x), OWNER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
@@ -217,7 +217,7 @@ class OneBitAdamMethod(OneBitMethod):
         scale: Scale,
         **options: Any,
     ) -> None:
-        """Combine Adam with a sync policy that averages gradients until ``freeze_step``, then momenta."""
+        """Combine Adam with a sync policy for gradients until ``freeze_step``; later, `directions` averages momenta."""
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
         rule = adam(beta1, beta2, eps, bias_correction)
         super().__init__(params, lr, rule, sync=WarmUp(freeze_step), scale=scale, **options)

@@ -321,7 +321,7 @@ class RotatedAdam(UpdateRule):
                 self._as_matrices(param.state[MOMENTUM]).copy_(rotate(u, *param.bases))
 
     def _renew_bases_together(self, renewals: list[BasisRenewal], t: int) -> None:
-        """Renew bases of one length, and with ``carry`` sort the second moments as the new bases are sorted."""
+        """Renew bases of one length; with ``carry``, put second moments into the order of the new basis vectors."""
         bases = [renewal.param.state[BASES[renewal.side]] for renewal in renewals]
         num_workers = [len(basis) for basis in bases]  # 1 where all workers share a basis
         curvatures = torch.cat([renewal.curvature for renewal in renewals])

@@ -124,7 +124,7 @@ class Buffers:
 
     @torch.no_grad()
     def synchronise(self, mode: BufferSync) -> None:
-        """Set all buffers to those of worker 0 ("broadcast"), floating-point buffers to their "mean", or do nothing."""
+        """Set all buffers to worker 0's ("broadcast"), floating-point ones to their "mean", or do nothing ("none")."""
         if mode == "broadcast":
             buffers_by_dtype: dict[torch.dtype, list[Tensor]] = {}
             for x in self._tensors:

@@ -115,7 +115,7 @@ class CodeSchedule(ZeroOneSchedule):
 
     @override
     def states_due(self, t: int) -> tuple[str, ...]:
-        """Return ``gradient`` until ``freeze_step``, then as the base class."""
+        """Return ``gradient`` before ``freeze_step``, and later what the base class returns."""
         return ("gradient",) if t < self.freeze_step else super().states_due(t)
 
 
@@ -260,14 +260,13 @@ class ZeroOneAdamMethod(OneBitMethod):
         for row, rate_sum in zip(rows, rate_sums, strict=True):
             if not rate_sum:  # all learning rates were 0: average the momenta
                 messages.append(row.state[MOMENTUM].clone())
-            elif self._follows_deepspeed:
+            elif self._follows_deepspeed:  # a sum of steps, which the loop below divides
                 messages.append((row.state[AVERAGED_PARAMS] - row.x) * self._denominator(row, t))
             else:
                 messages.append(row.state[STEP_SUM] / rate_sum)
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
         for row, rate_sum, mean in zip(rows, rate_sums, means, strict=True):
-            is_weighted_sum = rate_sum and self._follows_deepspeed  # other messages are mean momenta already
-            mean_momentum = mean / rate_sum if is_weighted_sum else mean
+            mean_momentum = mean / rate_sum if rate_sum and self._follows_deepspeed else mean
             # Where v is 0 no worker has had a gradient: replace the sign by 0.
             m = row.state[MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[AVERAGED_PARAMS].addcdiv(m, self._denominator(row, t), value=-rate_sum))

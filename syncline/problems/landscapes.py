@@ -103,7 +103,7 @@ class LandscapeTask:
         self.params = rows.parameters(lambda seed: {"x": problem.start_of(seed)}, dtype, device)
         self.optima = torch.stack(optima).to(device, dtype)  # (S, d)
         self._oracle, self._one_by_one = problem.oracle(dtype, device), one_by_one
-        self._group_shifts = shifts.to(device, dtype)  # evaluations use those of all workers
+        self._group_shifts = shifts.to(device, dtype)  # evaluations use the shifts of all workers
         self._shifts = self._group_shifts[:, list(rows.workers)].flatten(0, 1) if problem.shift_std else None  # (R, d)
         self._noise = None
         if problem.noise_std:

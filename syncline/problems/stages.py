@@ -90,8 +90,8 @@ def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> T
         stages: number of stages.
         delays: delay of each stage, in updates.
     """
-    num_coordinates = [len(part) for part in even_parts(coordinates, stages)]  # of each stage
-    return torch.tensor(list(delays)).repeat_interleave(torch.tensor(num_coordinates))
+    coordinates_of_stage = [len(part) for part in even_parts(coordinates, stages)]
+    return torch.tensor(list(delays)).repeat_interleave(torch.tensor(coordinates_of_stage))
 
 
 LateSteps = int | Tensor

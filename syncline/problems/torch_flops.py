@@ -126,7 +126,7 @@ class ModuleProperties:
     """Properties of a module, measured on one batch.
 
     Attributes:
-        flops: FLOPs of the forward and backward pass of the batch; None if torch knows those of no operation.
+        flops: FLOPs of the forward and backward pass of the batch; None if torch counts the FLOPs of none.
         draws: whether the module draws from a global random generator.
     """
 

@@ -147,7 +147,7 @@ def gradients_by_vmap(
         loss = settings.compute_loss(module, batch)
         return loss, {name: row_tensors[name] for name in row_buffers}  # the module may have replaced them
 
-    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))  # with respect to ``row_params``
+    pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))  # derivatives by ``row_params``
 
     def run_rows(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""

@@ -333,7 +333,7 @@ class TorchTask:
                 return "loop", f"fewer than {MANY_ROWS} rows"
             if parameters >= SMALL_PARAMETERS or flops >= SMALL_FLOPS:
                 return "loop", "rows large enough to be quicker one by one"
-        # Random numbers of a batched pass would not be those of each worker's own stream.
+        # A batched pass would not draw a worker's random numbers from the worker's own stream.
         obstacle = "the module draws random numbers" if properties.draws else self._find_batching_obstacle()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"

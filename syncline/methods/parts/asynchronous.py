@@ -240,7 +240,7 @@ def check_synchronous(method: Any, path: str) -> None:
 
 
 BackwardWeights = Literal["stashed", "current", "corrected"]
-"""The weights of a backward pass: those of its forward pass, the current ones, or PipeMare's estimate of the former."""
+"""The weights of a backward pass: of the forward pass, stashed or as PipeMare estimates them, or the current ones."""
 
 
 class RemedySpec(Spec):
