@@ -135,7 +135,7 @@ class SharedMemory(Transport):
     This transport exchanges the same values as any other, so the training is the same. It separately times its copies
     and its waits for other processes, which stand in for the network. The rest of a step is computing, encoding,
     decoding and local reduction. If ``idle_s`` returns the seconds that a network would take, the processes also idle
-    for these seconds. Computing then overlaps with them, and finds its caches cold after them, as on this network.
+    for these seconds. Other processes compute meanwhile, and caches are cold afterwards, as with this network.
 
     Args:
         file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait

@@ -208,7 +208,7 @@ class PowerSGDSpec(MethodBase):
         work = super()._update_work(tensors)
         compressed = [t for t in tensors if self._rank(t)]
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
-            # Three products of a matrix: two of the power iteration, and that of the averaged factors.
+            # Three products of a matrix: two in the power iteration, and one of the averaged factors.
             work += repeated(low_rank_work(*sides, rank, products=3), count)
         return work + UpdateWork(FEEDBACK_WORK.on(compressed))
 

@@ -127,7 +127,7 @@ class DeMoSpec(MethodBase):
             return [coefficients]
         if workers % node_size:
             raise SpecError("per_node", node_size, f"a divisor of the number of workers ({workers})")
-        in_node, across_nodes = range(node_size), range(0, workers, node_size)  # ranks of the first groups
+        in_node, across_nodes = range(node_size), range(0, workers, node_size)  # ranks of worker 0's groups
         gradient = self._plain_exchange(elements(tensors), label="gradient", in_backward=True, first_group=in_node)
         if workers == node_size:
             return [gradient]

@@ -420,7 +420,7 @@ class PlacedDionSpec(DionBase):
         is_linear = self.exchange == "gradient" and not self.compressor  # the base class handles this
         if self.steps == 1 or is_linear:
             return super().traffic_formula(workers)
-        # Without the pattern, the formula is that of an average in every step.
+        # Put the formula for an average in every step into the formula of the pattern.
         every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 

@@ -169,7 +169,7 @@ class Method(torch.optim.Optimizer):
         # For each parameter, its rule, and whether it is the rule of parameters that are not matrices.
         self._rules: list[tuple[UpdateRule, bool]] = []
         self._shared = SharedRows()
-        keep_freed_memory()  # large states are allocated in every step
+        keep_freed_memory()  # large tensors are freed and allocated again in every step
         self._shares_rows: bool | None = None  # whether equal workers share memory; the next step decides
         self._other_lr = other_lr
         defaults = {"lr": lr, "weight_decay": weight_decay, "step": 0, **reducer.hyperparameters()}

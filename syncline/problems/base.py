@@ -31,7 +31,7 @@ class DrawnBlocks:
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
         """Return the block of a key; draw it if it is not cached, and drop the least recently used block."""
-        block = self._blocks.pop(key, None)  # inserted last below, so that the first is the least recently used
+        block = self._blocks.pop(key, None)  # it is inserted last below: the first is the least recently used
         if block is None:
             block = draw()
             while len(self._blocks) >= self._capacity:

@@ -352,7 +352,7 @@ class Windows:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, context)``."""
         starts = self._starts[step]  # (R, batch), drawn from the whole text
-        if self._num_from_part:  # scale the first draws of each worker to its part
+        if self._num_from_part:  # map the first draws of each worker from the whole text to its part
             in_part, anywhere = starts[:, : self._num_from_part], starts[:, self._num_from_part :]
             in_part = self._first_windows + in_part * self._part_lengths // len(self._windows)
             starts = torch.cat((in_part, anywhere), dim=1)
