@@ -334,7 +334,7 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
-            unit = row[4] or "us"  # with --raw there is none
+            unit = row[4] or "us"  # the option --raw leaves it out
             seconds = UNITS[unit] * number_of(row[3], "duration", file, line=number)
             nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
             # Like the closed forms, the log counts bytes of the input: for a gather, each worker's part.

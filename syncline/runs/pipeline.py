@@ -52,7 +52,7 @@ def largest_of_stages(field: str) -> Callable[[Record], int]:
 COLUMNS = (
     "schedule makespan_s closed_form_s bubble utilisation microbatches_per_s most_delay most_activations most_versions"
 )
-LARGEST: dict[str, Any] = {
+LARGEST_OF_STAGES: dict[str, Any] = {
     "most_delay": largest_of_stages("delay_steady"), "most_activations": largest_of_stages("peak_activations"),
     "most_versions": largest_of_stages("weight_versions"),
 }  # fmt: skip
@@ -268,7 +268,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
         tables.append(
             table(
                 _table_title(spec, network), columns, network_rows, note=note if is_last else "",
-                bounds=("makespan_s",), values=LARGEST,
+                bounds=("makespan_s",), values=LARGEST_OF_STAGES,
             )
         )  # fmt: skip
         tables += _placement_tables(network_rows)

@@ -28,15 +28,9 @@ from syncline.errors import SynclineError
 from syncline.files import temporary_folder
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of
 from syncline.measure.calibration.collective_times import Gate, spread, time_collectives
-from syncline.measure.calibration.plan import PARTS, Calibration, check_process_counts
+from syncline.measure.calibration.plan import Calibration, check_process_counts
 from syncline.measure.launching.process import Launch, agree_on, join_local_processes
-from syncline.measure.processes.rendezvous import (
-    Place,
-    clock_offset_ns,
-    group,
-    host_store,
-    store_of_environment,
-)
+from syncline.measure.processes.rendezvous import Place, clock_offset_ns, group, host_store, store_of_environment
 from syncline.measure.processes.watchdog import Failure, Progress, line_of_error, run_watched
 from syncline.problems import Rows, Task
 
@@ -114,7 +108,7 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
 
 
 def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED_BYTES) -> float:
-    """Return the bytes read and written per second by a copy within memory: twice its size over its time."""
+    """Return the bytes read and written per second by a copy within memory: twice its size divided by its time."""
     source = torch.zeros(nbytes // 4, device=device).fill_(1.0)  # the write allocates the pages of the memory
     target = torch.empty_like(source).fill_(0.0)
     return 2 * nbytes / float(np.median(block_means_s(lambda: target.copy_(source), window_s, device)))
@@ -123,7 +117,7 @@ def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED
 def wire_seconds(
     window_s: float, device: torch.device, elements: tuple[int, ...] = WIRE_ELEMENTS
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Return by wire format ``(n, encode_s, decode_s)`` for each size of tensors.
+    """Return by wire format a tuple ``(n, encode_s, decode_s)`` for each size of tensors.
 
     n counts the encoded numbers. A sparse format encodes n pairs, one per `NUMBERS_PER_PAIR` numbers of the tensor.
 
@@ -160,7 +154,8 @@ def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], An
         functions[f"integers-{bits}"] = partial(packed.encode, values), decode
     entries = x[: count // NUMBERS_PER_PAIR]
     index = torch.arange(len(entries), device=device) % CHUNK
-    for name, pairs in (("sparse-fp32", SparsePairs(64, "fp32")), ("sparse-bf16", SparsePairs(0, "bf16"))):
+    wide_pairs, narrow_pairs = SparsePairs(64, "fp32"), SparsePairs(0, "bf16")  # 0: no more index bits than needed
+    for name, pairs in (("sparse-fp32", wide_pairs), ("sparse-bf16", narrow_pairs)):
         encode = partial(pairs.encode, index, entries, CHUNK)
         functions[name] = encode, partial(pairs.decode, encode(), len(entries), CHUNK, x.dtype)
     return functions
@@ -269,7 +264,7 @@ def failure_line(failure: Failure, plan: Calibration) -> str:
 def measure(
     plan: Calibration, options: Launch, store: Store, place: Place, machines: dict[int, str], progress: Progress
 ) -> dict[str, Any]:
-    """Join the other ranks and measure; every rank returns the same.
+    """Join the other ranks and measure; every rank returns an equal dict.
 
     Returns:
         ``workers``, ``steps`` (for each rank, the mean step time of each block), ``flops_per_step``,
@@ -286,7 +281,7 @@ def measure(
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
         window_s = plan.window_s
-        # One measurement for each of `PARTS`. There are many wire formats, so each gets a small part of the window.
+        # The first measurements of `plan.parts`. There are many wire formats, so each gets a small part of the window.
         measurements: dict[str, Callable[[], Any]] = {
             "steps": lambda: step_seconds(task, window_s, device).tolist(),
             "product": lambda: product_flops_per_s(window_s, device),
@@ -298,23 +293,24 @@ def measure(
             progress.record_step(number, done=number)
             gate.wait_for_start()  # all ranks measure at the same time
             results[name] = run()
-        ranks = gate.gather(results)
+        gathered = gate.gather(results)
+        by_rank = {name: [results_of_rank[name] for results_of_rank in gathered] for name in measurements}
 
         def record_point(number: int) -> None:
-            progress.record_step(len(PARTS) + number, done=len(PARTS) + number)
+            progress.record_step(len(measurements) + number, done=len(measurements) + number)
 
         rows = time_collectives(plan.timing, gate, device, on_point=record_point)
         progress.record_step(len(plan.parts) - 1, done=len(plan.parts))
         gate.wait_for_all()  # no rank leaves while others still communicate
     return {
         "workers": place.processes,
-        "steps": [rank["steps"] for rank in ranks],
+        "steps": by_rank["steps"],
         "flops_per_step": task.flops_per_step,
-        "product_flops_per_s": float(np.median([rank["product"] for rank in ranks])),
-        "copy_bytes_per_s": float(np.median([rank["copy"] for rank in ranks])),
-        "wires": [rank["wires"] for rank in ranks],
+        "product_flops_per_s": float(np.median(by_rank["product"])),
+        "copy_bytes_per_s": float(np.median(by_rank["copy"])),
+        "wires": by_rank["wires"],
         "collectives": rows,
-        "spread": spread([seconds for rank in ranks for seconds in rank["steps"]]),
+        "spread": spread([seconds for steps_s in by_rank["steps"] for seconds in steps_s]),
     }
 
 

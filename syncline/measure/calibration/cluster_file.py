@@ -61,7 +61,7 @@ class ClusterFile:
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
         for remnant in self._claim.leftovers():
-            remnant.unlink()  # incomplete, of a process that died while it wrote
+            remnant.unlink()  # an incomplete file of a process that died while it wrote
 
     def __enter__(self) -> ClusterFile:
         return self
@@ -94,7 +94,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         SpecError: the measurements do not determine a network.
     """
     rows = [row for measurement in measured for row in measurement["collectives"]]
-    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # NCCL's are fitted as textbook algorithms
+    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # NCCL's algorithms are fitted as the textbook's
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = _determined_fit(calls, plan, algorithms)
     collectives = []
@@ -103,9 +103,9 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         collectives.append(columns | {"predicted_s": row["median_s"] * (1 + error), "error": error})
     compute = [compute_of(measurement) for measurement in measured]
     cores = os.cpu_count() or 1
-    # The hardware is that of the most processes with a core each: shared cores say little about a cluster's worker.
+    # The most processes with a core each show the hardware: shared cores say little about a worker of a cluster.
     with_own_cores = [section for section in compute if section["workers"] <= cores * facts["machines"]]
-    hardware_compute = with_own_cores[-1] if with_own_cores else compute[0]  # ascending by number of processes
+    hardware_compute = with_own_cores[-1] if with_own_cores else compute[0]  # they ascend by number of processes
     scope = Scope.of_values(
         workers=[row["workers"] for row in rows if row["workers"] is not None],
         nbytes=[float(row["nbytes"]) for row in rows],

@@ -91,7 +91,7 @@ class Work(NamedTuple):
 
 
 def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
-    """Return a collective on fp32 tensors, whose full tensor has ``nbytes`` bytes; for a gather its result has them.
+    """Return a collective on fp32 tensors whose full tensor, the result of a gather, has ``nbytes`` bytes.
 
     The bytes are rounded up, so that each rank has the same number of fp32 numbers.
     """
@@ -113,7 +113,7 @@ def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.devi
         elif rank == last:
             dist.recv(whole_tensor, 0)
 
-    runs: dict[str, tuple[Callable[[], object], int]] = {  # and the numbers of the tensor that the cost model counts
+    runs: dict[str, tuple[Callable[[], object], int]] = {  # with the number of elements that the cost model counts
         "broadcast": (lambda: dist.broadcast(whole_tensor, 0), block * ranks),
         "all_gather": (lambda: _all_gather(whole_tensor, part), block),
         "reduce_scatter": (lambda: _reduce_scatter(part, whole_tensor), block * ranks),
@@ -197,8 +197,7 @@ def time_collectives(
     Returns:
         The same rows on every rank, one for each collective and size that did not take too long: ``collective``,
         ``workers``, ``nbytes`` (n of the closed forms), ``repetitions`` (those that count), ``median_s``, ``min_s``,
-        ``spread`` (1.48 times the median of absolute deviations, over the median), ``skew_s`` (median skew of the
-        ranks' start times).
+        ``spread`` (see `spread`), ``skew_s`` (median skew of the ranks' start times).
     """
     device = device or torch.device("cpu")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -246,11 +245,11 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
 def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
     """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
     begin_ns, end_ns = run()
-    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:  # over ranks, so that all choose the same
+    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:  # the largest, so that all choose the same
         return 0
     start_ns = gate.now_ns()
     run()  # the first run has warmed up the tensors
-    run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # with the agreement on a start time
+    run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # it includes the agreement on a start time
     repetitions = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
     return math.ceil(repetitions / TIMING_TURNS)
 

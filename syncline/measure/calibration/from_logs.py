@@ -96,7 +96,7 @@ def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Netwo
     nodes = {entry.setting["nodes"] for entry in logged}
     gpus_per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}
     gpus = {gpu for entry in logged for gpu in gpus_in(entry.setting["gpu"])}
-    generations = sorted({gpu.nvlink for gpu in gpus if gpu.nvlink}) or list(GENERATIONS)  # all, of unknown GPUs
+    generations = sorted({gpu.nvlink for gpu in gpus if gpu.nvlink}) or list(GENERATIONS)  # all if the GPUs are unknown
 
     def build_node(latency_s: float, bytes_per_s: float, generation: int) -> Network:
         return Link(latency_s, bytes_per_s, fabric="nvlink", nvlink=nvlink_costs(generation))
@@ -125,7 +125,7 @@ def _fit_network(
 
     def predict_s(constants: np.ndarray) -> np.ndarray:
         """Return the seconds ``(..., N)`` of the N collectives for latencies and bandwidths ``(2, ..., 1)``."""
-        latencies_s, rates = np.asarray(constants)[..., 0]
+        latencies_s, rates = np.asarray(constants)[..., 0]  # without the last axis, of length 1
         seconds = []
         for latency_s, bytes_per_s in zip(latencies_s.ravel().tolist(), rates.ravel().tolist(), strict=True):
             network = build_network(latency_s, bytes_per_s)
@@ -176,11 +176,11 @@ def _fit_lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
             fields["tcp"] = {"window": law.window_bytes, "connections": 1, "slow_start": False}
         section["lines"].append(fields)
         rates = lines[source, target].rates
-        fewest_streams = min(entry.setting["streams"] for entry in rates)  # these give the window, and test nothing
+        fewest_streams = min(entry.setting["streams"] for entry in rates)  # they give the window, so they test nothing
         for entry in rates:
             streams = entry.setting["streams"]
             predicted = law.rate_bytes_per_s(streams)
-            error = entry.value / predicted - 1  # of the time, which is the inverse of the rate
+            error = entry.value / predicted - 1  # the error of the time, the inverse of the rate
             rows.append({
                 "from": source, "to": target, "streams": streams, "measured_bytes_per_s": entry.value,
                 "predicted_bytes_per_s": predicted, "error": error, "capped": law.is_capped,

@@ -84,7 +84,7 @@ def plan_of_options(
         raise SpecError("--set", list(overrides), "a spec whose fields these are: syncline calibrate SPEC --set ...")
     loaded_spec = None if spec is None else load_spec(spec, overrides, RunSpec, CompareSpec)
     link = None if known_network is None else network(known_network, "--network")
-    if not isinstance(link, Link | None):  # such as several levels, which a calibration cannot tell apart
+    if not isinstance(link, Link | None):  # a calibration cannot tell several levels apart
         raise SpecError("--network", known_network, "one link that all workers have, as 10gbe is")
     timing_options: dict[str, Any] = {}
     if sizes is not None:

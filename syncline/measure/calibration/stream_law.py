@@ -1,8 +1,8 @@
 """Rates of several TCP streams over a line: ``min(k W / RTT, cap)`` for k streams, each with a window of W bytes.
 
 The window follows from the rate r of the fewest streams, which share least: ``W = r RTT / k``. Measurements that reach
-less than the share `FULL` of ``k W / RTT`` are limited by something that all streams share (a card, a policer); the cap
-is the mean of their rates. Without such measurements no cap is known, and the largest measured rate stands for it.
+less than the share `CAPPED_BELOW` of ``k W / RTT`` are limited by something that all streams share (a card, a policer);
+the cap is the mean of their rates. Without such measurements no cap is known, and the largest rate stands for it.
 
 Source: M. Mathis et al. (1997): a connection has a window of bytes in flight in each round trip.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.measure.logs import Logged, log_error
 
-FULL = 0.9
+CAPPED_BELOW = 0.9
 """Share of the windows' rate below which streams are held back by a cap."""
 
 UNKNOWN = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
@@ -79,14 +79,14 @@ class StreamLaw(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Line) -> StreamLaw:
-        """Fit the window and the cap to the measured rates and round trips of a line."""
+        """Fit the window and the cap to the measured rates and round trips of a line, as the module describes."""
         rtt_s = float(np.median(line.round_trips_s))
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
         rates = np.array([entry.value for entry in line.rates])
         has_fewest_streams = streams == streams.min()
         windows = rates * rtt_s / streams
         window_bytes = float(np.median(windows[has_fewest_streams]))
-        is_capped = rates < FULL * (streams * window_bytes / rtt_s)
+        is_capped = rates < CAPPED_BELOW * (streams * window_bytes / rtt_s)
         cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
         law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
         time_errors = []

@@ -49,7 +49,7 @@ def launch(
     exact: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
+    """Train on local processes, by default with one worker each, measure, and write the folder of a run.
 
     Args:
         options: device, backend, timeout; the defaults of `Launch` if None.
@@ -136,7 +136,7 @@ def run_local_processes(
         on_poll=on_poll,
     )  # fmt: skip
     ended = run_to_end(run, parts)
-    on_poll(progress)  # the last steps
+    on_poll(progress)  # reports the last steps
     return ended
 
 
@@ -259,7 +259,7 @@ def _measured_and_simulated_rows(
     facts = {"device": measured.device, "machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
         return facts | {"rows": rows}
-    median_s = float(np.median(measured.steps["step_s"].max(1)))  # of the slowest worker's steps
+    median_s = float(np.median(measured.steps["step_s"].max(1)))  # a step lasts as long as on the slowest worker
     rows = [row | {"step_time_median_s": median_s} for row in rows]
     time_with_factors = partial(time_method, spec, trained, spec.network)
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))

@@ -135,7 +135,7 @@ def read_parts(
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
         mean_losses = losses.reshape(len(ranks), steps).mean(0)  # reshape: with 0 steps the array has one dimension
         evaluations = [
-            line | {"metrics": {name: [value] for name, value in line["metrics"].items()}}  # a list with the one seed
+            line | {"metrics": {name: [value] for name, value in line["metrics"].items()}}  # one value, of this seed
             for line in ranks[0].evaluations[seed]
         ]
         histories.append(measured_history((seed,), mean_losses[:, None], evaluations, interrupted))
@@ -218,7 +218,7 @@ def _step_times(ranks: Sequence[_RankLines], seed: int, steps: int) -> tuple[Tim
 
 
 def spans_from_laps(laps: Sequence[Sequence[Any]], worker: int, zero_ns: int) -> Iterator[Span]:
-    """Yield a worker's laps as spans, in seconds after the instant ``zero_ns`` of the laps' clock."""
+    """Yield a worker's laps as spans, see `separate_streams`, in seconds after the time ``zero_ns`` of their clock."""
     for lap in separate_streams(laps):
         yield Span(
             worker, lap.stream, what=lap.what, label=lap.label, start_s=(lap.start_ns - zero_ns) / 1e9,
@@ -243,9 +243,9 @@ def separate_streams(laps: Sequence[Sequence[Any]]) -> list[Lap]:
 
 
 def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
-    """Return the clock of the steps as if one followed the other, without the evaluations between them."""
+    """Return the clock of the steps as if they followed each other, without the evaluations between them."""
     steps = len(seconds["step_s"])
-    ends_s = seconds["step_s"].cumsum(0)  # of each step on each process, (T, P)
+    ends_s = seconds["step_s"].cumsum(0)  # ends of each step on each process, (T, P)
     wall_s = float(ends_s[-1].max())
     return Clock(
         step_end_s=ends_s.max(1),

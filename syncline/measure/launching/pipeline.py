@@ -113,7 +113,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
             stages = Stages(spec, name, device)
-            for repeat in range(spec.training.repeats if spec.training else 0):  # checked: it has one
+            for repeat in range(spec.training.repeats if spec.training else 0):  # `check_pipeline` requires one
                 math = stages.math_of_repeat(repeat)
                 dist.barrier()  # repeats begin together, so that each has its own timeline
                 play_stage(stages.schedule, rank, math, stages.message, watch)
@@ -166,7 +166,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
                 received = _receive(message, source, _tag(schedule, task, part, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
             watch.begin(task.microbatch, activity=_activity(schedule, task.kind, task.chunk))
-            math.effect(stage, task)()
+            math.effect(stage, task)()  # the forward or backward pass, and an update that is due after it
             watch.end()
             if target is not None:
                 # Activations go to the next part of the model, gradients to the previous one.
@@ -185,7 +185,7 @@ def _activity(schedule: Schedule, kind: str, chunk: int) -> str:
 
 
 def _tag(schedule: Schedule, task: PipelineTask, part: int, stages: int) -> int:
-    """Return the tag of the message with the input of a task's kind and micro-batch for a part of the model."""
+    """Return the tag of the message to a part of the model with its input for a task's kind and micro-batch."""
     number_in_part = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch
     return number_in_part * stages * schedule.chunks + part
 
@@ -209,7 +209,7 @@ class _Sender:
         self._watch = watch
         # Tensors with target, tag and task; None ends the thread.
         self._queue: queue.SimpleQueue[tuple[Tensor, int, int, PipelineTask] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None  # of the thread
+        self._error: BaseException | None = None  # the error that ended the thread
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -427,7 +427,7 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
             chunk_s = [median_s(stage, _activity(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
             task_s[kind][stage] = np.mean(chunk_s)  # the simulator has one time for all chunks of a stage
         last_task = order[-1]
-        update_s = median_s(stage, UPDATE) / schedule.chunks  # part of the update in each chunk
+        update_s = median_s(stage, UPDATE) / schedule.chunks  # each chunk gets its part of the update
         if schedule.updates == "every":
             task_s[last_task.kind][stage] += update_s
         else:

@@ -81,7 +81,7 @@ class Launch:
         return 1.5 * self.timeout_s + 10.0
 
     def for_spec(self, spec: RunSpec | PipelineSpec) -> Launch:
-        """Return the options with ``cuda`` in place of ``auto`` if the spec asks for it; otherwise unchanged."""
+        """Return the options, with the device ``cuda`` in place of ``auto`` if the spec asks for it."""
         spec_device = getattr(spec, "device", "cpu")  # a pipeline's spec has none
         return replace(self, device="cuda") if self.device == "auto" and spec_device == "cuda" else self
 

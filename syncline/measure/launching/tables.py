@@ -8,7 +8,7 @@ from rich.console import Group
 
 from syncline.planner.tables.display import CLOCK, ages, clock_note, clock_table, network_title, run_tables
 from syncline.planner.tables.table import table
-from syncline.runs.pipeline import COLUMNS, LARGEST, NOTE
+from syncline.runs.pipeline import COLUMNS, LARGEST_OF_STAGES, NOTE
 from syncline.runs.training.results import failure_record
 from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
@@ -37,7 +37,7 @@ def launched_steps(spec: RunSpec | PipelineSpec) -> int:
 
 
 def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[Group]:
-    """Return the results of each seed, then the measured and the simulated clock; for a pipeline both per schedule."""
+    """Return the tables of a launch: the results of each seed, and the measured next to the simulated clock."""
     if isinstance(spec, PipelineSpec):
         return _pipeline_tables(result, spec)
     rows = result["rows"]
@@ -47,7 +47,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     if not rows[0].get("interruptions"):
         omitted |= set(FAILURE_FIELDS)
     seed_rows = [{name: value for name, value in row.items() if name not in omitted} for row in rows]
-    table_of_seeds, *_ = run_tables(seed_rows, spec)  # the others are of a simulated clock
+    table_of_seeds, *_ = run_tables(seed_rows, spec)  # the other tables are of a simulated clock
     tables = [table_of_seeds]
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
@@ -77,7 +77,8 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat with the median duration. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
-    # The columns of a simulated pipeline, with ``replayed`` in place of the closed form.
+    # The columns of a simulated pipeline, with ``replayed`` in place of the closed form. The column ``world`` tells
+    # measured rows, whose network has the name "measured", from simulated ones.
     columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
-    computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"], **LARGEST}
+    computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"]} | LARGEST_OF_STAGES
     return [table(title, columns, rows, note=note, section="schedule", values=computed)]

@@ -41,7 +41,7 @@ MAX_VALUE_BYTES = 4 * 2**20
 """Bytes of a store's value: the store refuses values of more than 8 MiB."""
 
 REPORT_PERIOD_S = 0.5
-"""Seconds between reports of progress, and between two readings of those of other ranks."""
+"""Seconds between two reports of a rank's progress, and between two readings of all reports by rank 0."""
 
 ignore_lost_store = suppress(RuntimeError)
 """A context that ignores the error of a store whose process is gone, or of a key that nobody sets in time."""
@@ -71,7 +71,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
             spec = with_seconds(spec, float(run_store.get("step_s")))
         return {"failed": _run_follower(spec, options, store, run_store, place, machines)}
     spec, step_s = with_measured_step(spec)  # the other ranks wait for the seconds
-    run_store.set("step_s", repr(step_s))  # "None" if the spec asks for none
+    run_store.set("step_s", repr(step_s))  # "None" if the spec asks for no measurement
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -82,7 +82,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         failure = leader.run(
             lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=parts)
         )
-        run_store.set("cause known", "1")  # of a failure, if there is one: see `_wait_for_cause`
+        run_store.set("cause known", "1")  # `_wait_for_cause` waits for it after a failure
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         # Ranks on the machine of rank 0 write into its folder; the others send their files.
@@ -135,11 +135,11 @@ def _run_follower(
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
             if ending_thread.ident is not None:  # the peers were asked to end too, so that the error is no failure
-                ending_thread.join()  # this thread ends the process
+                ending_thread.join()  # never returns, because `_end_on_request` ends the process
             _report_end(run_store, place.rank, error)
             is_mistake = isinstance(error, SynclineError)
             if not is_mistake and place.rank == 1 and not _wait_for_cause(run_store):
-                # The step of rank 0 is unknown; this rank lost it in its own step.
+                # The step of rank 0 is unknown; the line has the step in which this rank lost it.
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if is_mistake else 1) from None
         finally:
@@ -275,7 +275,7 @@ class _Leader:
         return [rank for _, rank in silent if not self._store.check([f"ended/{rank}"])]
 
     def _step(self, rank: int) -> int:
-        """Return the current step of a rank: that of its last report, or the one after the last step it wrote."""
+        """Return the current step of a rank: the step of its last report, or the step after the last in its file."""
         return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
 
     def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
@@ -321,7 +321,7 @@ def _send_files(store: Store, rank: int, folder: Path) -> None:
             for index, piece in enumerate(pieces):
                 store.set(f"file/{path.name}/{index}", piece)
             store.set(f"file/{path.name}", str(len(pieces)))
-        store.set(f"sent/{rank}", json.dumps([path.name for path in paths]))  # last: all pieces are there
+        store.set(f"sent/{rank}", json.dumps([path.name for path in paths]))  # set last, when all pieces are there
 
 
 def _receive_files(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:

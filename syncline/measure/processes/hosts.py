@@ -57,7 +57,7 @@ def run_commands(
         for command, environment, process_options in zip(commands, environments, options, strict=True):
             processes.append(subprocess.Popen(command, env=dict(environment), **session, **process_options))
         deadline_s = time.monotonic() + timeout_s
-        while any(process.poll() is None for process in processes):  # None: it runs; else its exit code
+        while any(process.poll() is None for process in processes):  # None while a process runs
             raise_if_interrupted()
             has_failed = any(process.poll() for process in processes)
             if has_failed or time.monotonic() > deadline_s:
@@ -148,6 +148,6 @@ def run_together(
         first = min(failed, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
         stderr_files[first].seek(0)
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
-    if codes[first] == -signal.SIGTERM and not lines:  # none failed by itself
+    if codes[first] == -signal.SIGTERM and not lines:  # no process failed by itself
         raise SynclineError(f"rank {first} had not finished after {timeout_s:g} s")
     raise SynclineError(f"rank {first} failed: {lines[-1] if lines else f'exit code {codes[first]}'}")

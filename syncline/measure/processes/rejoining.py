@@ -64,7 +64,7 @@ class Register:
         if not path.exists():
             np.zeros(shape, dtype=np.int64).tofile(path)
         self.counters = np.memmap(path, dtype=np.int64, mode="r+", shape=shape)
-        self._file = path.open("r+b")  # for the lock
+        self._file = path.open("r+b")  # the file that `_locked` locks
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -242,7 +242,7 @@ class ServedProcesses:
             if rank in self.finished_workers or process.exitcode is not None:
                 continue
             start_s, num_changes = self.process_starts[rank]
-            if self.progress.counters[rank, NUM_CHANGES] == num_changes:  # it has not begun
+            if self.progress.counters[rank, NUM_CHANGES] == num_changes:  # the process has not begun
                 all_begun, allowed_s = False, max(START_S, self.timeout_s)
                 is_still = time.monotonic() - start_s > allowed_s
             else:

@@ -123,7 +123,7 @@ class Stopwatch:
         last = self.instant()
         self.ended_ns = last if isinstance(last, int) else self.synchronized_ns()
         self._end_lap(self.ended_ns)
-        unconverted_laps, self._unconverted_laps = self._unconverted_laps, []
+        unconverted_laps, self._unconverted_laps = self._unconverted_laps, []  # CUDA knows their times only now
         for stream, activity, label, start, end, nbytes, step in unconverted_laps:
             start_ns, end_ns = self._time_ns(start, last), self._time_ns(end, last)
             self._record_lap(stream, activity, label, start_ns, end_ns, nbytes=nbytes, step=step)
@@ -283,7 +283,7 @@ class MeasuredTask(Task):
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
         self.buffers: Mapping[str, Tensor] = getattr(task, "buffers", {})
         self.shares_buffers: bool = getattr(task, "shares_buffers", True)
-        self.loss = torch.zeros(0)
+        self.loss = torch.zeros(0)  # until the first step
 
     @override
     def step_gradients(self, step: int) -> Tensor:
@@ -302,7 +302,7 @@ class MeasuredTask(Task):
         return metrics
 
     def trace(self) -> dict[str, Tensor]:
-        """Return no metrics, because those of a task compare all workers, and a process has only its own."""
+        """Return no metrics, because a task's metrics compare all workers, and a process has only its own workers."""
         return {}
 
     @override

@@ -195,7 +195,7 @@ def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path
     except BaseException as error:
         write_failure(folder, rank, error)
         os._exit(1)
-    (folder / f"{rank}.done").touch()  # for `ended_early`
+    (folder / f"{rank}.done").touch()  # `ended_early` looks for this file
     # Torch may abort while the interpreter shuts down, so exit at once; all files are written.
     os._exit(0)
 
@@ -262,7 +262,7 @@ def _watch(
     """Watch the processes until all have ended, one has failed, or all stand still; return the failure or None."""
     begun_s = time.monotonic()
     while True:
-        # Listed before the check for failures: a process that fails after the check keeps the loop going for a round.
+        # The list precedes the check for failures: a process that fails after the check keeps the loop going once more.
         running = [process.sentinel for process in processes if process.is_alive()]
         if any(ended_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)

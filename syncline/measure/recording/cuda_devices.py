@@ -144,7 +144,7 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         device = first_arg
         other_args[0] = on_cpu(device)
     result = f(x, *other_args, **kwargs)
-    if not GpuState.script_uses_gpu:  # so no tensor is marked
+    if not GpuState.script_uses_gpu:  # no tensor is marked yet
         return result
     gpu = marked_device(x) if device is None else simulated_gpu(device)
     return moved_tensor(x, gpu, result, is_asynchronous=bool(kwargs.get("non_blocking")))
@@ -185,7 +185,7 @@ class CudaOnCpu(TorchFunctionMode):
         self.moves: dict[Any, Callable[..., Any]] = {  # functions that move tensors to GPUs or back
             Tensor.to: to, Tensor.cuda: cuda, Tensor.type: type_of, torch.device: torch_device,
             Tensor.cpu: lambda f, args, kwargs: moved_tensor(args[0], gpu=None, result=args[0]),
-            Tensor.pin_memory: lambda f, args, kwargs: args[0].clone(),
+            Tensor.pin_memory: lambda f, args, kwargs: args[0].clone(),  # torch too returns a copy
         }  # fmt: skip
         # Functions that ask for the device of a tensor: the script gets these results, torch itself the originals.
         self.device_queries: dict[Any, Callable[[Tensor], Any]] = {
@@ -221,7 +221,7 @@ class CudaOnCpu(TorchFunctionMode):
             if not devices:  # a function without input tensors creates its result on the default device
                 devices = [GpuState.default_gpu]
             gpus = [device for device in devices if device is not None]
-            if gpus:  # all the same, as torch allows no others; further inputs may be on the CPU
+            if gpus:  # all are the same GPU, as torch requires; other inputs may be on the CPU
                 mark_device(result, gpus[0])
         return result
 

@@ -140,9 +140,9 @@ class TracedGroup(dist.ProcessGroup):
         """Record a collective, start it with gloo without recording what gloo does, and return the call in progress.
 
         Args:
-            kind: the collective whose time the call takes.
+            kind: the collective by which a replay times the call.
             nbytes: bytes as `syncline.costmodel.Call` counts them for the kind.
-            script_kind: the collective in the script, if it is another kind.
+            script_kind: the collective that the script asks for, if it is not ``kind``.
         """
         call, number_in_group = RECORDER.new_call(), RECORDER.next_number(self.key)
         started = Started(
@@ -204,10 +204,10 @@ class TracedGroup(dist.ProcessGroup):
 
     def all_gather_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """All-gather one tensor of each rank into one output tensor with gloo."""
-        parts = list(torch.chunk(out.view(-1), len(self.ranks)))
+        outs = [list(torch.chunk(out.view(-1), len(self.ranks)))]  # gloo takes a list of outputs for each local tensor
         return self._collective(
-            "all_gather", tensor_bytes([tensor]),  # gloo takes lists of local tensors, and for each a list of outputs
-            run=lambda: self.gloo_group.allgather([parts], [tensor.reshape(-1)], AllgatherOptions()),
+            "all_gather", tensor_bytes([tensor]),
+            run=lambda: self.gloo_group.allgather(outs, [tensor.reshape(-1)], AllgatherOptions()),
         )  # fmt: skip
 
     _allgather_base = all_gather_single

@@ -129,9 +129,9 @@ def wrap(original: Callable[..., Any], replacement: Callable[..., Any]) -> Calla
 
 def init_process_group(original: Callable[..., Any], backend: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Make the default group with the backend of the trace."""
-    end_trace_if_child()
+    end_trace_if_child()  # a process that a rank has started must not join a group
     check_backend(backend)
-    for name in NCCL_ARGUMENTS:
+    for name in NCCL_ARGUMENTS:  # the backend of the trace does not know them
         kwargs.pop(name, None)
     RECORDER.num_worlds += 1
     REQUESTED_BACKENDS["default"] = str(backend or "undefined").lower()
@@ -144,7 +144,7 @@ def new_group(
 ) -> Any:
     """Make a group with the backend of the trace, whichever backend the script requests."""
     check_backend(backend)
-    for name in NCCL_ARGUMENTS:
+    for name in NCCL_ARGUMENTS:  # the backend of the trace does not know them
         kwargs.pop(name, None)
     with RECORDER.silence():
         group = original(ranks, timeout, None, *args, **kwargs)  # None: the backend of the default group
@@ -156,7 +156,7 @@ def new_group(
 def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     """Return the backend that the script requested for a group; return the backend of the trace to torch itself."""
     backend = original(group)
-    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # the caller of the wrapper that calls this function
+    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # depth 1 is the wrapper that `wrap` returns
         return backend
     requested = REQUESTED_BACKENDS["default"]
     if group is not None:
@@ -325,7 +325,7 @@ def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: 
     `CudaOnCpu` marks new tensors with the default GPU, which therefore is the named GPU for the time of loading.
     """
     previous_default = GpuState.default_gpu
-    if isinstance(map_location, dict):  # from the devices of the file to devices, which all are the CPU here
+    if isinstance(map_location, dict):  # it maps devices of the file to others, all of which are the CPU here
         map_location = CPU
     elif map_location is not None and not callable(map_location):
         GpuState.default_gpu = simulated_gpu(map_location) or previous_default
@@ -356,7 +356,7 @@ def with_cpu_keyword(original: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 class _AnyGenerator(type):
-    """A metaclass with which ``isinstance`` accepts every generator of torch as an instance of the stand-in."""
+    """A metaclass by which every generator of torch counts as an instance of `Generator` below."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)

@@ -43,7 +43,7 @@ LOOKUPS = frozenset({"embedding", "index_select", "gather", "index"})
 """Operations that read only those parts of their first argument that they return."""
 
 DECOMPOSITIONS: dict[str, Kind] = {"linalg_qr": "qr", "_linalg_eigh": "eigh"}
-"""Decompositions of matrices, with the kinds of their prices."""
+"""Decompositions of matrices, with the kinds by which the cost model times them."""
 
 SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
 """Namespaces of operations that do no computation."""
@@ -130,7 +130,7 @@ class KnownSteps:
         """Switch the counter on again, or keep the collected operations of a step that did nothing but compute."""
         if self._is_counter_off:
             self._switch_counter_on()
-        elif self.operations_of_step is not None and self.num_events() == self._num_events_before_step:  # no event
+        elif self.operations_of_step is not None and self.num_events() == self._num_events_before_step:
             self._known_steps[self._key_of_step] = self.operations_of_step
         self.operations_of_step = None
 
@@ -203,9 +203,9 @@ class OperationCounter(TorchDispatchMode):
         """Count an operation, and run it."""
         for tensor_class in types:
             if tensor_class not in (Tensor, Parameter) and is_traceable_wrapper_subclass_type(tensor_class):
-                return NotImplemented  # the DTensor then dispatches operations on this rank's shard
+                return NotImplemented  # a DTensor then dispatches operations on this rank's shard
         if func.namespace == "aten":
-            with torch._C.DisableTorchFunction():  # modes such as `CudaOnCpu` have handled the call of this operation
+            with torch._C.DisableTorchFunction():  # function modes such as `CudaOnCpu` have handled this call already
                 return self._run_and_count(func, args, kwargs)
         return self._run_and_count(func, args, kwargs)
 
@@ -247,7 +247,7 @@ def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
 
 
 def is_called_on_host_data() -> bool:
-    """Return whether torch's optimizers or data loaders call, which read counters and indices in host memory."""
+    """Return whether an optimizer or data loader of torch called the operation; they read numbers in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back

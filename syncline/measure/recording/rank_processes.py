@@ -303,7 +303,7 @@ class IdleTimer:
     def __init__(self, limit_s: float) -> None:
         self.limit_s, self.period_s = limit_s, min(CPU_READING_PERIOD_S, limit_s / 4)
         self.last_reading_s = time.monotonic()
-        self.idle_s = self.cpu_s = 0.0  # at the last reading
+        self.idle_s = self.cpu_s = 0.0  # idle and CPU seconds at the last reading
 
     def is_over_limit(self, pids: list[int]) -> bool:
         """Read CPU times if a period is over; return whether the processes have been idle for longer than the limit.
@@ -326,7 +326,7 @@ class IdleTimer:
 
 def total_cpu_s(pids: list[int]) -> float | None:
     """Return the CPU seconds of processes and their living descendants; None if ``/proc`` is unavailable."""
-    children: dict[int, list[int]] = {}  # process ids, by that of the parent
+    children: dict[int, list[int]] = {}  # process ids, by the parent's process id
     cpu_s: dict[int, float] = {}  # by process id
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for stat_file in Path("/proc").glob("[0-9]*/stat"):

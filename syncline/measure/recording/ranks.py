@@ -164,7 +164,7 @@ def run_as_rank(
         set_up_child()
         stack_file = register_stack_signal(folder, rank)
         set_rank_environment(rank, workers, port, options)
-        call_before_exit(write_record)  # if the script ends by ``os._exit``
+        call_before_exit(write_record)  # a script may end by ``os._exit``
         run_recorded(program, rank, options)
         write_record()
         end_as_python_does()
@@ -290,6 +290,8 @@ def run_script(program: ForeignScript) -> None:
 def split_command_lines(question: Trace) -> list[list[str]]:
     """Return the command line of each script of a question as a list of words, split as the shell does.
 
+    ``scripts`` has command lines of any number of scripts; ``script`` has the words of a single one, split already.
+
     Raises:
         SpecError: a command line that cannot be split.
     """
@@ -297,14 +299,14 @@ def split_command_lines(question: Trace) -> list[list[str]]:
         commands = [shlex.split(text) for text in question.scripts or ()]
     except ValueError as error:
         raise SpecError("--script", question.scripts, f"a command line ({error})") from None
-    if not commands and question.script:  # one script, whose words follow the options
+    if not commands and question.script:
         return [list(question.script)]
     return commands
 
 
 def parse_script(words: Sequence[str]) -> ForeignScript:
     """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments."""
-    refuse_code("script", " ".join(words), "no script")  # if the user has forbidden foreign code
+    refuse_code("script", " ".join(words), "no script")  # raises an error if the user has forbidden foreign code
     if words[0] == "-m":
         if len(words) < 2:
             raise SpecError("script", "-m", "a module's name after it")
@@ -384,7 +386,7 @@ def trace_request() -> None:
     result: list[RankRecord] | SynclineError
     try:
         result = trace_program(program, workers, options)
-    except SpecError as error:  # made anew, because subclasses with other arguments cannot be unpickled
+    except SpecError as error:  # a new error, because pickle cannot restore subclasses with other arguments
         result = SpecError(error.path, error.value, error.expected)
     except SynclineError as error:
         result = SynclineError(str(error))

@@ -225,7 +225,7 @@ def _event_from_row(
 def _measured_s(operations: pa.Table) -> list[float]:
     """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
     segment_numbers, seconds = operations["segment"].to_numpy(), operations["cpu_s"].to_numpy()
-    # All rows of a segment have its seconds, so the first row of each segment suffices.
+    # Each row of a segment repeats the segment's seconds, so the first row suffices.
     first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))
     if operations["cpu_s"].null_count or not len(first_rows):
         return []
@@ -357,7 +357,7 @@ def _rows_by_rank(file: pq.ParquetFile, num_ranks: int) -> Iterator[pa.Table]:
     for rank in range(num_ranks):
         slices: list[pa.Table] = []
         while remaining_rows is not None:
-            num_rows_of_rank = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # these come first
+            num_rows_of_rank = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # they come first
             slices.append(remaining_rows.slice(0, num_rows_of_rank))
             if num_rows_of_rank < len(remaining_rows):
                 remaining_rows = remaining_rows.slice(num_rows_of_rank)

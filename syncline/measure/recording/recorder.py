@@ -45,7 +45,7 @@ class SegmentClock:
     def __init__(self) -> None:
         self._counting_s = 0.0  # seconds to count one operation; they are subtracted from runs
         self._seconds_of_runs: dict[int, list[float]] = {}  # by segment
-        self._unassigned_s = 0.0  # seconds since the last run of a segment
+        self._unassigned_s = 0.0  # seconds that belong to no run of a segment yet
         self._started_at_s: float | None = None  # None while the clock is stopped
         self._timed_thread = get_ident()  # the thread that computes
 
@@ -62,7 +62,7 @@ class SegmentClock:
         self._started_at_s = None
 
     def resume(self, drop_elapsed: bool = False) -> None:
-        """Start the clock again for the script's work; ``drop_elapsed`` drops the time since a segment last ran."""
+        """Start the clock again for the script's work; ``drop_elapsed`` drops the time that belongs to no segment."""
         if get_ident() != self._timed_thread:
             return
         if drop_elapsed:
@@ -145,7 +145,7 @@ class RankRecorder:
         self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
         self._has_begun = False  # whether the script has dispatched an operation
         self._operations: list[CountedOperation] = []  # since the last event
-        self._num_uncounted = 0  # operations among these that an earlier step has counted
+        self._num_known = 0  # how many of `_operations` were taken from an earlier equal step, not counted
         self._segment_of: dict[Operations, int] = {}  # number of the segment with these operations
         self._next_numbers: Counter[Any] = Counter()  # see `next_number`
         self._calls_awaited_in_backward: list[int] = []  # see `record_wait_in_cpp`
@@ -158,7 +158,7 @@ class RankRecorder:
     def add_known_operations(self, operations: Sequence[CountedOperation]) -> None:
         """Add the operations of an optimizer step, known from an earlier equal step, to those since the last event."""
         self._operations += operations
-        self._num_uncounted += len(operations)
+        self._num_known += len(operations)
 
     def is_counting(self) -> bool:
         """Return whether to count the operations that run now, because they are the script's."""
@@ -202,8 +202,8 @@ class RankRecorder:
             self._segment_of[operations] = len(self.record.segments)
             self.record.segments.append(operations)
         segment = self._segment_of[operations]
-        self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_uncounted)
-        self._num_uncounted = 0
+        self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_known)
+        self._num_known = 0
         self.record.events.append(Computed(segment, self.stream))
 
     def add_note(self, text: str) -> None:

@@ -32,10 +32,10 @@ def assign_to_buckets(tensors: Sequence[Tensor], *limits_bytes: float, in_order:
     """Return buckets of tensors of one type each, as torch's DDP does; a bucket is full when it reaches its limit.
 
     Args:
-        limits_bytes: the limits of the first buckets of a type, in bytes; the last limit is also that of further ones.
+        limits_bytes: the limits of the first buckets of a type, in bytes; the last limit holds for all further ones.
         in_order: whether buckets come in the order in which they become full; otherwise in that of their first tensors.
     """
-    if not tensors:  # torch refuses none
+    if not tensors:  # torch raises an error for an empty list
         return []
     limits = [int(limit) for limit in limits_bytes]
     indices = list(range(len(tensors))) if in_order else []
@@ -85,9 +85,9 @@ class ShapedDataParallel(nn.Module):
         if init_sync:
             self._broadcast([x.detach() for x in (*module.parameters(), *module.buffers())])
         self.find_unused_parameters = self.has_final_buckets = find_unused_parameters
-        # Otherwise one bucket in the first step, after which `_finish_backward` knows the order of the gradients.
+        # Without this option, the first step has one bucket; then `_finish_backward` knows the order of the gradients.
         limits = self.limits_bytes if find_unused_parameters else [sys.maxsize]
-        self.buckets = assign_to_buckets(self.parameters_to_average, *limits)[::-1]  # backward passes end at the first
+        self.buckets = assign_to_buckets(self.parameters_to_average, *limits)[::-1]  # gradients come last to first
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
         self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
         for parameter in self.parameters_to_average:
@@ -134,7 +134,7 @@ class ShapedDataParallel(nn.Module):
         """Send the remaining buckets at the end of a backward pass, and wait for all."""
         while self.next_bucket < len(self.buckets):
             self._send_next_bucket()  # parameters without gradient send zeros
-        if self.find_unused_parameters:  # and the ranks agree on which parameters have a gradient on any of them
+        if self.find_unused_parameters:  # the ranks then agree on which parameters have a gradient on any of them
             with RECORDER.silence():
                 are_used = torch.empty(len(self.parameters_to_average), dtype=torch.int32)
             usage = dist.all_reduce(are_used, group=self.process_group, async_op=True)

@@ -116,7 +116,7 @@ class NeedsValues(Refusal):
 
 def is_called_by_optimizer() -> bool:
     """Return whether an optimizer of torch has called the current operation, perhaps through other files of torch."""
-    frame: Any = sys._getframe(2)  # the caller of the counter, which calls this function
+    frame: Any = sys._getframe(2)  # frame 1 is the counter, which calls this function
     while frame is not None and "/torch/optim/" not in frame.f_code.co_filename:
         if "/torch/" not in frame.f_code.co_filename:
             return False
@@ -192,13 +192,13 @@ class ObjectMessages:
         with unset_fake_temporarily(), RECORDER.silence():
             incomplete_file.write_bytes(pickle.dumps(objects))
         incomplete_file.rename(file)
-        (self.folder / f"want-{receiver}").touch()  # so that `run_ranks` records the receiver too
+        (self.folder / f"want-{receiver}").touch()  # `run_ranks` then records the receiver too
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **options: Any) -> int:
         """Receive objects from another rank, in place of ``recv_object_list``, and return the sender."""
         sender = global_rank(src, options.get("group_src"), group)
         file, deadline_s = self._next_file(sender, self.rank), time.monotonic() + OBJECT_TIMEOUT_S
-        (self.folder / f"want-{sender}").touch()  # so that `run_ranks` records the sender too
+        (self.folder / f"want-{sender}").touch()  # `run_ranks` then records the sender too
         while not file.exists():
             if time.monotonic() > deadline_s:
                 raise Refusal(f"rank {self.rank} waits for an object that rank {sender} never sends")
@@ -209,7 +209,7 @@ class ObjectMessages:
 
 
 def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
-    """Return the global rank of a message's other end: ``rank``, else that of ``rank_in_group``, 0 by default."""
+    """Return the global rank of a message's other end: ``rank``, else ``rank_in_group`` (None: 0) of the group."""
     if rank is not None:
         return rank
     world: Any = dist.group.WORLD
@@ -260,7 +260,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
         The groups, to which the script adds those that it creates.
     """
     groups, objects = ShapedGroups(workers), ObjectMessages(rank, folder)
-    hooks.install(groups.make_group, losses=False)
+    hooks.install(groups.make_group, losses=False)  # a loss has no value here
     c10d: Any = distributed_c10d
     c10d._new_process_group_helper = groups.wrap_group_helper(c10d._new_process_group_helper)
     reason = "needs values of other ranks, which --shapes does not have"
@@ -308,7 +308,7 @@ def apply_to_tensors(
 
 
 class StageVote:
-    """The vote of a pipeline stage on whether shapes are static, in place of torch's tensor, which has a value.
+    """The vote of a pipeline stage on whether shapes are static; torch votes by a tensor with a value.
 
     Args:
         message: the fake tensor that the stages send each other for the vote.

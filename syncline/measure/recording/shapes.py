@@ -217,9 +217,9 @@ def record_by_shapes(
     """Run a script on tensors that have shapes and no values, and return its record.
 
     Args:
-        ranks: the ranks to record. Each stands for the ranks of its role (see `Families.role`) from itself to the next
-            one of that role in this list; the first of a role stands for those before it too. If the list is empty,
-            the function chooses the ranks.
+        ranks: the ranks to record. Each of them stands for the following ranks of its role (see `Families.role`) up to
+            the next recorded one, and the first of a role also for the ranks before it. If the list is empty, the
+            function chooses the ranks.
         options: whether the script sees GPUs and may branch on clocks.
 
     Raises:
@@ -303,11 +303,11 @@ def run_ranks(
                     rank_by_pid[pid] = rank
             if not rank_by_pid:
                 return started
-            pid, status = os.waitpid(-1, os.WNOHANG)  # of any child that has ended
-            if pid == 0:  # there is none
+            pid, status = os.waitpid(-1, os.WNOHANG)  # a child that has ended, if any
+            if pid == 0:  # no child has ended
                 time.sleep(POLL_S)
             raise_if_interrupted()
-            ended_rank = rank_by_pid.pop(pid, None)  # None if it was no rank
+            ended_rank = rank_by_pid.pop(pid, None)  # None if no child has ended, or one that is no rank
             if status and ended_rank is not None:
                 refusal = folder / f"refused-{ended_rank}"
                 failed = f"rank {ended_rank} of {workers} failed"

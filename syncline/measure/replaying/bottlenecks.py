@@ -75,8 +75,8 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
 def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algorithm: str | None) -> Floats:
     """Return the bytes that each of the C channels of a network carries in a window of steps, ``(C,)``.
 
-    A channel is one direction of a link. ``algorithm`` is that of all collectives; None: those of the library that the
-    network has, or ``auto`` without one.
+    A channel is one direction of a link. ``algorithm`` is the algorithm of all collectives; None: that of the network's
+    library for each, or ``auto`` on a network without a library.
     """
     workers = len(record.ranks)
     paths = topology(network, workers)
@@ -95,7 +95,7 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in counted_keys:
                 counted_keys.add(event.key)
                 algorithm_name = algorithm_of(event) or default_algorithm(event.kind, network)
-                if algorithm_name in TIMED_AS_A_WHOLE:  # such as a measured table: take the messages of a ring
+                if algorithm_name in TIMED_AS_A_WHOLE:  # a measured table, for example: count a ring's messages
                     algorithm_name, *_ = ALGORITHMS[event.kind]
                 num_calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
 
@@ -144,12 +144,12 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
     for line in waiting_lines[:MAX_LINES]:
         record_without_line = timed.record._replace(ranks=remove_line(timed.record.ranks, line))
         step_without_line_s = replay_step_s(record_without_line, timed.network, question)
-        share = 1 - step_without_line_s / step_s  # of the step time
+        share = 1 - step_without_line_s / step_s  # the share of the step time that the line takes
         rows.append(_row(timed, varied="site", name=line, step_time_s=step_without_line_s, share=share))
     total_wait_s = timed.clock.exposed_communication_s
     waits_s = waited_for_s(timed.replayed.timeline, Window.for_steps(timed.record.steps))
     for rank, wait_s in enumerate(waits_s.tolist()):
-        share = wait_s / total_wait_s if total_wait_s else 0.0  # of all waiting
+        share = wait_s / total_wait_s if total_wait_s else 0.0  # the share of all waiting
         rows.append(_row(timed, varied="rank", name=str(rank), waited_for_s=wait_s, share=share))
     return rows
 

@@ -61,7 +61,7 @@ class Window(NamedTuple):
 
     @classmethod
     def for_steps(cls, steps: int) -> Window:
-        """Return the window of a run with this number of optimizer steps; a run of at most one step is all window."""
+        """Return the window of a run of this number of optimizer steps; of at most one step, the whole run."""
         return cls(first=1, last=steps) if steps > 1 else cls(first=0, last=1)
 
     @property
@@ -95,9 +95,9 @@ def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
     np.maximum.at(end_s, timeline.worker, timeline.end_s)
     if window.is_whole_run:
         step_s = timeline.makespan_s
-        sent_bytes = bytes_by_step(record).sum()  # of a mean worker
+        sent_bytes = bytes_by_step(record).sum()  # the mean over workers
     else:
-        step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps  # from the end of step 0
+        step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps  # since the end of step 0
         sent_bytes = bytes_by_step(record)[window.first : window.last].sum()
     return Clock(
         step_end_s=replayed.step_end_s,
@@ -158,7 +158,7 @@ def trailing_means(losses: Floats) -> Floats:
     """
     width = max(1, len(losses) // 10)
     is_finite = np.isfinite(losses)
-    # Sums and counts up to each step; their differences are those of the steps between.
+    # The difference of two of these sums (or counts) is the sum (or count) of the steps between them.
     sums = np.concatenate([[0.0], np.cumsum(np.where(is_finite, losses, 0.0))])
     counts = np.concatenate([[0], np.cumsum(is_finite)])
     ends = np.arange(1, len(losses) + 1)
@@ -309,7 +309,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
     variants_s = []
     for factors in at_bounds(computing, communication):
-        is_prediction = factors == AS_PREDICTED  # which is simulated above already
+        is_prediction = factors == AS_PREDICTED  # `clock` is of the replay with these factors
         step_s = clock.step_time_s if is_prediction else replay_step_s(record, network, question, factors)
         variants_s.append(np.array(step_s))  # `StepTimeVariants` holds arrays
     unchanged_step_s = clock.step_time_s
@@ -320,7 +320,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
-    """Return one row per record and network; speedups are over the first record, on the same network."""
+    """Return one row per record and network; speedups are relative to the first record on the same network."""
     losses = {timed.record.name: losses_by_step(timed.record) for timed in replays}
     target = question.target_loss
     if target is None and len(losses) > 1:
@@ -334,7 +334,7 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
         row = _row(timed, base, losses[timed.record.name], target, question)
         target_s = row["time_to_target_s"]
         base_s = base_target_s.setdefault(network, target_s)
-        # Without a speedup: a record that does not reach the target (infinite seconds), or takes no time.
+        # A record that does not reach the target (infinite seconds), or takes no time, has no speedup.
         has_speedup = target_s and math.isfinite(target_s) and math.isfinite(base_s)
         row["time_to_target_speedup"] = base_s / target_s if has_speedup else None
         rows.append(row)

@@ -101,7 +101,7 @@ HOSTS: tuple[str, ...] = get_args(Host)
 def host_behaviour(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
     """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and others run ahead."""
     if host is None:
-        is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")  # measured on a CPU
+        is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")  # times measured on a CPU
         return "waits" if is_cpu else "ahead"
     require_one_of(path, host, HOSTS)
     return host
@@ -183,7 +183,7 @@ def build_programs(
 
 
 class _ProgramBuilder:
-    """A translation of a rank's record into instructions, with the stream of each.
+    """A builder of a rank's program: the instructions of its record, and the name of the stream of each instruction.
 
     Args:
         rank: the record.
@@ -204,10 +204,10 @@ class _ProgramBuilder:
         self._segment_s, self._build_collective = segment_s, build_collective
         self._host_runs_ahead = host_runs_ahead
         self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
-        self._lines: dict[int, str] = {}  # script line of each call
+        self._line_of_call: dict[int, str] = {}  # the line of the script that made the call
         # A wait for a mark is charged to the script line whose call the marked stream has waited for last.
-        self._awaited_lines: dict[int, str] = {}  # by stream: the line of its last wait so far
-        self._mark_lines: dict[int, str] = {}  # by mark: the line to charge
+        self._last_awaited_line: dict[int, str] = {}  # by stream: the line of the call of its last wait
+        self._line_of_mark: dict[int, str] = {}  # the line to charge for a wait for the mark
         self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         for step, event in rank.by_step():
             self._add(event, step)
@@ -224,7 +224,7 @@ class _ProgramBuilder:
         elif isinstance(event, Started):
             is_single_rank = len(event.ranks) < 2
             self._waits[event.call] = None if is_single_rank else Wait(event.key, step=step)
-            self._lines[event.call] = event.site
+            self._line_of_call[event.call] = event.site
             if not is_single_rank:
                 self._append(self._build_collective(event, step), event.stream)
         elif isinstance(event, MessageSent):
@@ -232,17 +232,17 @@ class _ProgramBuilder:
             self._waits[event.call] = None  # the sender goes on at once
         elif isinstance(event, MessageAwaited):
             self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
-            self._lines[event.call] = event.site
+            self._line_of_call[event.call] = event.site
         elif isinstance(event, Waited):
             wait = self._waits.get(event.call)
             if wait is not None:
                 self._append(wait, event.stream)
-                self._awaited_lines[event.stream] = self._lines[event.call]
-                # One wait suffices for a host that waits itself, and a message is received only once. Otherwise other
-                # streams may wait for the same collective.
+                self._last_awaited_line[event.stream] = self._line_of_call[event.call]
+                # One wait suffices for a host that waits itself, and a message is received only once. If the host runs
+                # ahead, other streams may wait for the same collective.
                 if not self._host_runs_ahead or isinstance(wait, Recv):
                     self._waits[event.call] = None
-        elif self._host_runs_ahead:
+        elif self._host_runs_ahead:  # a host that runs all work itself has one sequence, in which marks have no effect
             self._add_mark_or_wait(event, step)
 
     def _add_mark_or_wait(self, event: Event, step: int) -> None:
@@ -250,15 +250,15 @@ class _ProgramBuilder:
         if isinstance(event, Marked):
             if event.mark in self._awaited_marks:  # other marks have no effect
                 self._append(StreamMark(event.mark), event.stream)
-            self._mark_lines[event.mark] = self._awaited_lines.get(event.stream, "")
+            self._line_of_mark[event.mark] = self._last_awaited_line.get(event.stream, "")
         elif isinstance(event, StreamWaited):
-            line = self._mark_lines.get(event.mark, "")
+            line = self._line_of_mark.get(event.mark, "")
             self._append(StreamWait(event.mark, line, step), event.stream)
             if line:
-                self._awaited_lines[event.stream] = line
+                self._last_awaited_line[event.stream] = line
         elif isinstance(event, HostWaited):
             mark = None if event.mark == EVERYTHING else event.mark  # None: all work that is queued so far
-            line = self._mark_lines.get(event.mark, "")
+            line = self._line_of_mark.get(event.mark, "")
             self._append(HostWait(mark, line, step), stream=0)
 
 
@@ -273,7 +273,7 @@ MAX_SIMULATED_RANKS = 32
 
 
 def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Callable[[Started], str | None]) -> bool:
-    """Return whether a record has few enough messages to simulate those of collectives one by one.
+    """Return whether the messages of collectives are simulated one by one: for few ranks, or for few messages.
 
     ``algorithm_of`` returns the algorithm of a collective; None for the default.
     """
@@ -285,13 +285,13 @@ def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Ca
         return most_messages(kind, algorithm, group_size, network, nbytes) / group_size
 
     num_messages = 0.0
-    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks may share one record
+    num_ranks_with = Counter(map(id, ranks))  # by the id of a record, which equivalent ranks may share
     for record in {id(rank): rank for rank in ranks}.values():
         for event in record.events:
             if isinstance(event, Started):
                 algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
-                num_of_rank = messages_per_rank(event.kind, len(event.ranks), algorithm, event.payload_bytes)
-                num_messages += num_ranks_of[id(record)] * num_of_rank
+                sent_by_rank = messages_per_rank(event.kind, len(event.ranks), algorithm, event.payload_bytes)
+                num_messages += num_ranks_with[id(record)] * sent_by_rank
     return num_messages <= MAX_SIMULATED_MESSAGES
 
 
@@ -299,8 +299,8 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
     Args:
-        policy: an algorithm or a policy such as ``auto``; None: the default. The policy also decides for a group for
-            which `group_algorithm` knows no fastest algorithm.
+        policy: an algorithm or a policy such as ``auto``; None: the default. The default also applies to a group for
+            which `group_algorithm` finds no algorithm.
     """
 
     @cache

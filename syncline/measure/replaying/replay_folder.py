@@ -44,7 +44,8 @@ def write_replays(
         "networks": {network.name: network.describe() for network in question.networks},
         "target_loss": rows[0]["target_loss"],
     }
-    folder.long_table("curves", (with_units(table, fields | {"every_steps": 1}) for table in curve_tables(replays)))
+    fields_of_curves = fields | {"every_steps": 1}  # the curves have each step
+    folder.long_table("curves", (with_units(table, fields_of_curves) for table in curve_tables(replays)))
     summary_rows = []
     for row in rows:
         columns = {name: value for name, value in row.items() if name not in NOT_IN_SUMMARY}

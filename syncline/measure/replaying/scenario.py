@@ -38,7 +38,7 @@ def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record whose elementwise operations a compiler has fused.
 
     A compiler joins the operations between two products into a few kernels, which keep intermediate results in
-    registers. So only the `FUSED_KERNELS` operations that move most bytes remain.
+    registers. So of these operations only the `FUSED_KERNELS` that move most bytes remain.
     """
     return [replace(rank, segments=[_fuse_segment(segment) for segment in rank.segments]) for rank in ranks]
 
@@ -101,7 +101,7 @@ def remove_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
         for event in rank.events:
             if isinstance(event, Waited) and event.call in collective_calls:
                 continue  # the wait follows the start already
-            if isinstance(event, HostWaited | Stepped | Loss):  # which are on no stream
+            if isinstance(event, HostWaited | Stepped | Loss):  # these events are on no stream
                 events.append(event)
             else:
                 events.append(event._replace(stream=0))
@@ -144,7 +144,7 @@ class Changes:
         compute: factor on the speed of computing, for arithmetic, memory and the host alike.
         overlap: whether calls overlap with computing, as in the script; if not, each call is waited for at once.
         compiled: whether a compiler joins elementwise operations.
-        async_tp: whether collectives that the script waits for at once overlap with the products beside them.
+        async_tp: whether collectives of tensor parallelism overlap with the computing beside them.
     """
 
     bandwidth: float = 1.0
@@ -237,7 +237,7 @@ class ReplayedOn:
         return cls.from_options(**{**fields, "changes": Changes(**fields["changes"])})
 
     def changed_network(self, network: Network, slowdown: Factors = AS_PREDICTED) -> Network:
-        """Return a network with all changes, and slowed by the factors ``slowdown``."""
+        """Return a network with all changes, slowed down by the factors ``slowdown``."""
         changed_network = scaled(network, bandwidth=self.changes.bandwidth, latency=self.changes.latency)
         if slowdown != AS_PREDICTED:
             changed_network = slow_down(changed_network, float(slowdown.communication))

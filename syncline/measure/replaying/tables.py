@@ -78,7 +78,7 @@ def _script_comparison(rows: list[dict[str, Any]], question: ReplayedOn) -> list
     if rows[0]["target_loss"] is not None:
         columns += " time_to_target_s time_to_target_speedup"
     note = f"{_note(rows)}{target_note(rows)}\nSpeedups: over {rows[0]['method']}."
-    have_same_size = len({(row["workers"], row["steps"]) for row in rows}) == 1  # for the title
+    have_same_size = len({(row["workers"], row["steps"]) for row in rows}) == 1  # then the title tells it
     tables = []
     for network in question.networks:
         title = f"{network.name}: {network.describe()}"
@@ -178,7 +178,7 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
     lines = sorted(select("site"), key=lambda row: row["step_time_s"])
     name_line = line_names([row["name"] for row in lines])
     for row in lines[:MAX_LINES_IN_TEXT]:
-        change = -row["share"]  # of the step time if the line is left out
+        change = -row["share"]  # without the line the step time changes by this share
         sentences.append(f"Without {name_line(row['name'])} {format_seconds(row['step_time_s'])} ({change:+.0%}).")
 
     # Others wait for every rank sometimes. A rank is named only if they wait twice as long for it as for any other.

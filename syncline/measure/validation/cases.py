@@ -41,7 +41,7 @@ FEWEST_WARM_BYTES, MOST_WARM_BYTES = 2**16, 2**21
 """Limits of the bytes sent to each other process before any timing, so that connections open their windows."""
 
 WARM_S = 0.2
-"""Seconds that this warm-up may take on a link."""
+"""Seconds that sending these bytes may take on a link."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,18 @@ class _TransferRecorder:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._last_transfer_ns = memory.stood_in_ns  # time of all transfers through memory before the current call
+        self._previous_total_ns = memory.stood_in_ns  # time of all transfers through memory before the current call
         self._step_transfer_ns = 0
         self._carried: list[list[Any]] = []
         memory.take_carried()  # drops earlier transfers
 
     def __call__(self, call: Call | None) -> None:
         """Note the transfers of a collective and their time, unless the ledger leaves the collective out."""
-        transfers, transfer_ns = self._memory.take_carried(), self._memory.stood_in_ns
-        if call is not None:  # None: an evaluation's, between two steps
-            self._step_transfer_ns += transfer_ns - self._last_transfer_ns
+        transfers, total_ns = self._memory.take_carried(), self._memory.stood_in_ns
+        if call is not None:  # None: a collective of an evaluation, between two steps
+            self._step_transfer_ns += total_ns - self._previous_total_ns
             self._carried.append([call, transfers])
-        self._last_transfer_ns = transfer_ns
+        self._previous_total_ns = total_ns
 
     def take_step(self) -> dict[str, Any]:
         """Return the transfers of this step as ``carried``, and the time that they took as ``stood_in_ns``."""

@@ -40,7 +40,7 @@ from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs import FORMATS, Logged, format_of, gpus_in, log_error, positive_number, read_log, read_text
-from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
+from syncline.measure.validation.measured_steps import COLUMNS, TIME_COLUMN, Point, check_point, layouts, recomputes
 from syncline.measure.validation.published import (
     NVLINK_COLLECTIVES,
     NVLINK_COLUMNS,
@@ -124,7 +124,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
 
 def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _Row:
     """Return the columns of a measurement and its prediction."""
-    # Rows with a column ``gpu`` are those of tables of all-reduces over NVLink.
+    # The GPU is left out: a row with a column ``gpu`` would count as one of a table of all-reduces over NVLink.
     setting = {name: value for name, value in entry.setting.items() if name != "gpu" and value is not None}
     if "nodes" in setting:
         setting["nodes"] = str(setting["nodes"])  # text, as in the rows of a table
@@ -142,8 +142,8 @@ BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS, TRAI
 
 MIB = 2**20
 
-DEFAULT = "default"
-"""The delay or rate of a measurement on the data centre's own network."""
+UNCHANGED = "default"
+"""The delay or rate in a row if the experimenters left it as the data centre has it."""
 
 PIECES_SOURCE = "Simulate_DP.md"
 """The file of the source whose tensors travel in as many calls as there are nodes."""
@@ -165,7 +165,7 @@ class Table(NamedTuple):
 
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
-    """Return the rows of files with predictions.
+    """Return the rows of all files, each row with its prediction.
 
     Logs of TCP rates and of round trips are read together, because a rate and its round trip may be in different files.
     """
@@ -223,7 +223,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
     for name, kind in TABLES.items():
         if header.issuperset(kind.columns):
             for number, row in enumerate(rows, start=2):
-                if None in row or None in row.values():  # the key of surplus cells, or the value of missing ones
+                if None in row or None in row.values():  # None: the key of surplus cells, or the value of a missing one
                     raise SynclineError(f"measurements: {path}, line {number}: fewer or more columns than the header")
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
@@ -235,8 +235,8 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
     """Return the predicted seconds of a row of ``collectives.csv``."""
-    delay_s = None if row["delay_ms"] == DEFAULT else positive_number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
-    rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
+    delay_s = None if row["delay_ms"] == UNCHANGED else positive_number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
+    rate = None if row["gbit_s"] == UNCHANGED else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
     nodes = int(positive_number(row["nodes"], "nodes"))
     nbytes = positive_number(row["megabytes"], "megabytes") * MIB
     return p3_s(
@@ -251,7 +251,7 @@ def in_pieces(row: Mapping[str, str]) -> bool:
 
 
 LONG_MS, LONG_LINK = 50.0, "50 ms and more"
-"""A delay from which the steps of rings wait for it, in milliseconds."""
+"""The delay in milliseconds from which each step of a ring waits for it, and the kind of such links in words."""
 
 
 def _predict_collective(row: Mapping[str, str]) -> _Row:
@@ -264,16 +264,16 @@ def _predict_collective(row: Mapping[str, str]) -> _Row:
 def collective_link(row: Mapping[str, str]) -> str:
     """Return the kind of a row's link in words: a long delay, shaped, or unchanged by the experimenters."""
     delay, rate = row["delay_ms"], row["gbit_s"]
-    if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
+    if delay != UNCHANGED and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
-    is_unchanged = delay == DEFAULT or (delay == "0" and rate == DEFAULT)  # 0: no delay was added
+    is_unchanged = delay == UNCHANGED or (delay == "0" and rate == UNCHANGED)  # "0": the experimenters added no delay
     return "as the data centre has it" if is_unchanged else "shaped"
 
 
 def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
     """Return the predicted step of DDP or DiLoCo on L40S GPUs; the summary groups steps by method and link.
 
-    ``predicted_ms`` is that of a step that synchronises.
+    ``predicted_ms`` is the time of a step that synchronises, ``predicted_mean_ms`` that of a mean step.
     """
     link_bytes_per_s = bandwidth_bytes_per_s(row["bw"])  # None: not shaped
     measured_bytes_per_s = None
@@ -286,7 +286,7 @@ def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
     step = l40s_step(method, params, batch, seq=sequence, steps=int(steps), syncs=syncs, link=link)
     method_text = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime = f"{method_text}, {'shaped' if link_bytes_per_s else 'not shaped'}"
-    if syncs == 1:  # the only synchronisation is also the slow first one
+    if syncs == 1:  # the only measured synchronisation is the first one, which is slow on any link
         regime = "a first synchronisation, without its warm-up"
     return {"predicted_ms": 1e3 * step.sync_s, "predicted_mean_ms": 1e3 * step.mean_s, "regime": regime}
 
@@ -307,14 +307,14 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
     """Return the prediction of an all-reduce over NVLink."""
     gpu, gpus = row["gpu"], int(positive_number(row["gpus"], "gpus"))
-    if gpu not in NVLINKS:
-        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
+    if gpu not in NVLINK_PRESETS:
+        raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINK_PRESETS))}")
     if gpus not in RINGS[gpu]:
         raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
-    link = NETWORKS[NVLINKS[gpu]].network
+    link = NETWORKS[NVLINK_PRESETS[gpu]].network
     nbytes = positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
-    source = FITTED if gpus in node_times(gpu) else "other numbers of GPUs"
+    source = OWN_TIMES if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
@@ -327,11 +327,11 @@ def _predict_nvlink_collective(row: Mapping[str, str]) -> _Row:
     return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
 
 
-NVLINKS = {"a100": "nvlink3", "v100": "nvlink2"}
-"""The preset of a node's links by its GPU."""
+NVLINK_PRESETS = {"a100": "nvlink3", "v100": "nvlink2"}
+"""The preset of the links inside a node, by the GPU of the node."""
 
 
-FITTED = "2, 4, 8 GPUs: these times ship"
+OWN_TIMES = "2, 4, 8 GPUs: these times ship"
 """Words in the regime of a row that is predicted from its own measurement."""
 
 
@@ -409,6 +409,6 @@ TABLES = {
     "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _predict_nvlink_all_reduce),
     "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _predict_nvlink_collective),
     "trainings": Table(TRAINING_COLUMNS, _measured_training_ms, lambda rows: _predict_training),
-    "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME), _gpt_step_predictor),
+    "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME_COLUMN), _gpt_step_predictor),
 }
 """Kinds of files, by their content."""

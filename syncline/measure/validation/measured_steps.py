@@ -52,7 +52,7 @@ def errors_by_group(
     return {label(group): [row["error"] for row in rows if row[column] == group] for group in groups}
 
 
-WHERE = (
+EXPECTED_DATA = (
     "the folder of vTrain's measurements, as github.com/VIA-Research/vTrain has them in 'data': name it by --data, and "
     "its files by --set single_node=ground_truth_single.csv and --set multi_node=ground_truth_multi.csv"
 )
@@ -71,9 +71,9 @@ COLUMNS = {
 }
 """The numbers of a configuration, and the names of their columns."""
 
-TIME = "iteration time (ms)"
+TIME_COLUMN = "iteration time (ms)"
 
-MOST = 10**9
+MAX_COUNT = 10**9
 """Largest number that a configuration may have."""
 
 MOST_PASSES = 10**5
@@ -114,16 +114,16 @@ class Point(NamedTuple):
 def read_points(folder: str, name: str, field: str) -> list[Point]:
     """Return the points of the file ``name`` in a folder; errors name the spec's ``field`` and the file's source."""
     if not Path(folder).is_dir():
-        raise SpecError("data", folder, WHERE)
+        raise SpecError("data", folder, EXPECTED_DATA)
     path = Path(folder) / name
     if not path.is_file():
-        raise SpecError(field, name, f"the name of a file in {folder}; {WHERE}")
+        raise SpecError(field, name, f"the name of a file in {folder}; {EXPECTED_DATA}")
     points = []
     with path.open(encoding="utf-8-sig", newline="") as file:
         for line, row in enumerate(csv.DictReader(file), start=2):  # the header is line 1
             try:
-                numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}
-                point = Point(**numbers, measured_s=float(row[TIME]) / 1e3)
+                numbers = {field_name: int(float(row[column])) for field_name, column in COLUMNS.items()}
+                point = Point(**numbers, measured_s=float(row[TIME_COLUMN]) / 1e3)
                 check_point(point)
             except (KeyError, TypeError, ValueError, OverflowError, ZeroDivisionError, SpecError) as error:
                 raise SynclineError(f"{field}: {path}, line {line} is no measured step: {error}") from None
@@ -138,8 +138,8 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
 def check_point(point: Point) -> None:
     """Refuse a configuration that no training can have, such as more stages than layers."""
     for name, column in COLUMNS.items():
-        if getattr(point, name) > MOST:
-            raise SpecError(column, getattr(point, name), f"at most {MOST:,}")
+        if getattr(point, name) > MAX_COUNT:
+            raise SpecError(column, getattr(point, name), f"at most {MAX_COUNT:,}")
     if point.stages * point.microbatches > MOST_PASSES:
         counts = f"{point.stages} stages, {point.microbatches} micro-batches"
         raise SpecError("global batch", counts, f"at most {MOST_PASSES:,} micro-batches in all stages")
@@ -147,7 +147,7 @@ def check_point(point: Point) -> None:
 
 
 def recomputes(points: list[Point], memory_bytes: float) -> bool:
-    """Return whether a table's trainings recompute activations: all do if any would not fit into memory without."""
+    """Return whether a table's trainings recompute activations: all do if any would not fit into memory otherwise."""
     return bool(points) and bool(np.any(layouts(points).memory_bytes > memory_bytes))
 
 
@@ -165,7 +165,7 @@ def measured_s(points: list[Point]) -> NDArray[np.float64]:
     return np.array([point.measured_s for point in points])
 
 
-START = StepConstants(
+START_CONSTANTS = StepConstants(
     serial_s=1e-3,
     launch_s=1e-3,
     matmul_flops=2e14,
@@ -186,7 +186,7 @@ Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achi
 """
 
 LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
-"""Start values of ``launch_s``: in which local minimum a fit ends depends on the points whose time it decides."""
+"""Start values of ``launch_s``, on which it depends in which local minimum a fit ends."""
 
 GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 """Fields by which errors are grouped."""
@@ -195,7 +195,7 @@ WIDTH_AND_MICRO_BATCH = "width, micro_batch"
 """A group by these two fields together, which decide the time of a layer."""
 
 LEFT_OUT = "left out"
-"""The role of points of a cell that no calibration point is in."""
+"""The role of the points of a cell from which the calibration takes no point."""
 
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
@@ -203,14 +203,14 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 
     Returns:
         ``rows``: one per point outside the calibration. ``summary``: the errors of groups of points, and of repeated
-        calibrations on random points. ``constants``: the name and value of each, and the spread if it was fitted.
+        calibrations on random points. ``constants``: name, value and ceiling of each, and its spread if it was fitted.
     """
     single_node_points = read_points(spec.data, spec.single_node, "single_node")
     several_node_points = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine = spec.hardware
     memory_bytes = machine.memory_bytes or np.inf
     are_recomputed = recomputes(single_node_points, memory_bytes)
-    # Known constants were fitted to points too, which cannot validate them.
+    # The points that known constants were fitted to cannot validate them.
     calibrated_on = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
     calibration_points = []
     if calibrated_on is not None:
@@ -271,12 +271,12 @@ def fitted_to(
     """Return constants fitted to measured points, and the relative standard error of each fitted constant.
 
     The constants of tensor parallelism are fitted last, to the points that have it; without such points they keep their
-    values in `START`.
+    values in `START_CONSTANTS`.
 
     Args:
         machine: hardware that bounds the constants, by its memory bandwidth and by `MATMUL_CEILING` times its peak.
     """
-    constants = START
+    constants = START_CONSTANTS
     spread: dict[str, float] = {}
     tensor_points = [point for point in points if point.tensor > 1]
     fits: list[tuple[Sequence[str], list[Point]]] = [(STEP_FIELDS, [point for point in points if point.tensor == 1])]
@@ -316,8 +316,7 @@ def errors_of_cells_left_out(
     A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
     cell, the constants are fitted to the calibration points outside of it. The first row has the errors of all cells.
     """
-    calibrated = spec.folds, spec.fold  # part ``fold`` of ``folds`` parts
-    errors = errors_by_cell(one_node_points, calibrated, machine=spec.hardware, recomputed=recomputed)
+    errors = errors_by_cell(one_node_points, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
     rows = [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values())))]
@@ -328,13 +327,13 @@ def errors_of_cells_left_out(
 
 
 def errors_by_cell(
-    one_node_points: list[Point], calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+    one_node_points: list[Point], calibration_part: tuple[int, int], machine: Hardware, recomputed: bool = False
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
-    ``calibrated``: number of parts of the points, and the index of the part for calibration.
+    ``calibration_part``: number of parts of the points, and the index of the part for calibration.
     """
-    num_parts, calibrated_part = calibrated
+    num_parts, part_index = calibration_part
     points = [point for point in one_node_points if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
     if len(cells) < 3:  # a fit needs two cells besides the one left out
@@ -343,7 +342,7 @@ def errors_by_cell(
     for cell in cells:
         cell_points = [point for point in points if (point.width, point.micro_batch) == cell]
         fitted_points = [
-            point for point in points if point not in cell_points and point.part_index(num_parts) == calibrated_part
+            point for point in points if point not in cell_points and point.part_index(num_parts) == part_index
         ]
         if fitted_points:
             constants, _ = fitted_to(fitted_points, machine, recomputed)
@@ -414,7 +413,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             one_node_rows.append(row | {WIDTH_AND_MICRO_BATCH: (row["width"], row["micro_batch"])})
     for name in (*GROUPS, WIDTH_AND_MICRO_BATCH):
         for value, group_errors in errors_by_group(one_node_rows, name).items():
-            value_text = value.removeprefix("(").removesuffix(")")  # of a tuple of width and micro-batch
+            value_text = value.removeprefix("(").removesuffix(")")  # width and micro-batch are a tuple
             summary.append(_summary_row("validation", name, value_text, errors=group_errors))
     return summary
 

@@ -35,7 +35,7 @@ from syncline.units import format_bandwidth, format_seconds
 
 PROCESS = "syncline.measure.validation.cases"
 
-HALF = 0.5
+BOUND_SHARE = 0.5
 """The share of communication in a predicted step from which the step counts as bound by communication."""
 
 
@@ -175,7 +175,7 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
-        # The fields that a run or a comparison has and the other has not.
+        # Fields that only a run or only a comparison has.
         fields_of_one_kind = {"kind", "methods", "networks", "target_loss", "method", "network"}
         run_fields = spec.model_dump(mode="json", exclude=fields_of_one_kind)
         run_fields |= {"kind": "run", "workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
@@ -200,12 +200,12 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
         "predicted_bytes": bytes_of_worker(trained.ledger, spec.workers) / spec.steps,
         "predicted_s": step_s, "predicted_communication_s": communication_s,
         "predicted_device_bytes": float(device_bytes.mean()) if len(device_bytes) else 0.0,
-        "bound": "communication" if communication_s > HALF * step_s else "compute",
+        "bound": "communication" if communication_s > BOUND_SHARE * step_s else "compute",
     }  # fmt: skip
     row |= measured_row(read_measured(folder / MEASURED, spec, repeats))
     row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
-    row["noisy"] = abs(row["error"]) <= row["spread"]
+    row["noisy"] = abs(row["error"]) <= row["spread"]  # repeats differ by more than the error
     row["device_error"] = _relative_error(row["predicted_device_bytes"], row["device_bytes"])
     row["communication_error"] = _relative_error(communication_s, row["measured_communication_s"])
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
@@ -241,7 +241,7 @@ def _statistics_row(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> 
 
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
-    """Return a matplotlib figure of predicted over measured step times, with errors by link, workers and bound."""
+    """Return a matplotlib figure of predicted against measured step times, with errors by link, workers and bound."""
     from syncline.analysis.validation import predicted_against_measured
 
     points: dict[str, tuple[list[float], list[float]]] = {}  # measured and predicted seconds by method

@@ -45,11 +45,11 @@ BUNDLED_COSTS = NvlinkCosts(3)
 def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
-    switches = SWITCHES.get(generation) if int(row["switches"]) else None  # the costs of sums in switches, if allowed
+    switches = SWITCHES.get(generation) if int(row["switches"]) else None  # costs of sums in switches, if used
     card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no network card
     gpu_nodes = GpuNodes(
         gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
-        card_latency_s=0.0,  # a part of the fitted costs
+        card_latency_s=0.0,  # the fitted costs include it
         costs=replace(costs, generation=generation, switches=switches),
     )  # fmt: skip
     nbytes = float(row["bytes"])
@@ -92,7 +92,7 @@ EIGHT_BITS = ("fp8", "mxfp8")
 def model_of(row: Row) -> ModelShape:
     """Return the shape of the transformer that a row of published trainings names."""
     named_or_described = parse_yaml(row["model"])
-    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}  # override the model's
+    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}  # these override the model's
     fields = named_or_described if isinstance(named_or_described, dict) else {"kind": named_or_described}
     shape = model(fields, "model")
     if not isinstance(shape, ModelShape):
@@ -115,13 +115,13 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """Return the spec by which ``syncline project`` predicts a published training.
 
     Args:
-        by_utilisation: whether computing takes its FLOPs over the hardware's utilisation times its peak, even if the
-            rates of the hardware's kernels are known.
+        by_utilisation: whether the time of computing is its FLOPs over ``peak x utilisation`` of the hardware, even if
+            the rates of the hardware's kernels are known.
     """
     shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")
     layout = {name: _count(row, name) for name in LAYOUT if row.get(name)}
-    lists = {name: parse_yaml(row[name]) for name in (*LISTS, "ends_as_layers") if row.get(name)}
-    modules = lists.pop("recomputed_modules", [])
+    yaml_fields = {name: parse_yaml(row[name]) for name in (*LISTS, "ends_as_layers") if row.get(name)}
+    modules = yaml_fields.pop("recomputed_modules", [])
     model_parallel = layout.get("tensor", 1) * layout.get("context", 1) * layout.get("pipeline", 1)
     data = gpus // model_parallel
     batch = _count(row, "global_batch") if row.get("global_batch") else micro_batch * data
@@ -141,7 +141,7 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
         "kind": "project", "name": "training", "model": shape, "workers": gpus,
         "steps": 100,  # any number: the mean step is predicted
         "tokens_per_worker": batch // data * shape.sequence // model_parallel, "methods": ["ddp-adam"],
-        "networks": networks, "layout": layout | {"data": data} | lists, "compute": compute,
+        "networks": networks, "layout": layout | {"data": data} | yaml_fields, "compute": compute,
         "precision": precision,
         "memory": {
             "micro_batches": batch // data // micro_batch, "sharding": row.get("sharding") or "auto",
@@ -187,10 +187,10 @@ def measured_step_s(row: Row) -> float | None:
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
     """Return the hardware that a cell of a table names, with the number format of the training; see `training_spec`."""
     machine = hardware(parse_yaml(text), "hardware")
-    has_priced_kernels = machine.kernels is not None and not by_utilisation
-    if has_priced_kernels or not precision:  # kernels have a rate for each number format
+    is_timed_by_kernels = machine.kernels is not None and not by_utilisation
+    if is_timed_by_kernels or not precision:  # kernels have a rate for each number format
         return machine
-    if precision in EIGHT_BITS:  # with twice the rate of bf16
+    if precision in EIGHT_BITS:  # products have twice the peak of bf16
         return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)
     if precision not in ("bf16", "fp16", machine.precision):
         raise SpecError("precision", precision, one_of(("bf16", "fp16", *EIGHT_BITS), precision))

@@ -21,8 +21,8 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.presets import P3, P3Constants
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
-    DEFAULT,
     LONG_LINK,
+    UNCHANGED,
     bandwidth_bytes_per_s,
     collective_link,
     collective_row_s,
@@ -31,22 +31,22 @@ from syncline.measure.validation.cluster_files import (
 from syncline.measure.validation.measured_steps import error_of
 from syncline.measure.validation.published import is_over_own_network, model_of, source_of, step_bounds
 
-LEAST = 4
+MIN_POINTS = 4
 """Smallest number of measurements of a basis."""
 
-LEAST_COLLECTIVES = 9
-"""Smallest number for a collective by itself: with fewer, outliers cannot be recognised."""
+MIN_POINTS_OF_COLLECTIVE = 9
+"""Smallest number of measurements of the basis of one collective: with fewer, outliers cannot be recognised."""
 
 SLOW_BYTES_PER_S = 1e9 / 8
 """The fastest link on which a measured step's time is determined by its bytes."""
 
-MEAN = ", mean step"
-"""Suffix of the basis of a mean step, which exists next to that of the step that synchronises."""
+MEAN_STEP_SUFFIX = ", mean step"
+"""Suffix of the name of a basis of mean steps; the name without it is of the basis of steps that synchronise."""
 
 CELL_COLUMNS = ("tensor parallelism", "micro batch", "hidden size")
 """The numbers that decide the time of a layer."""
 
-MANY_REPLICAS, WHOLE_NODE = 16, 8
+MANY_REPLICAS, NODE_GPUS = 16, 8
 
 
 def is_training(row: Mapping[str, Any]) -> bool:
@@ -71,19 +71,21 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if in_pieces(row) and link != LONG_LINK:  # joined, because a few of these rows are slow on any link
+        if in_pieces(row) and link != LONG_LINK:  # one basis for all such links: on each a few of these rows are slow
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
         rate = bandwidth_bytes_per_s(row["bw"])
-        is_slow = rate is not None and rate <= SLOW_BYTES_PER_S and int(float(row["n_sync"])) != 1
-        return ["steps over TCP shaped to 1 Gbit/s and less", STEPS] if is_slow else [STEPS]
+        is_slow_link = rate is not None and rate <= SLOW_BYTES_PER_S
+        is_only_sync = int(float(row["n_sync"])) == 1  # the first synchronisation is slow on any link
+        slow_bases = ["steps over TCP shaped to 1 Gbit/s and less"] if is_slow_link and not is_only_sync else []
+        return [*slow_bases, STEPS_BASIS]
     if is_nvlink_all_reduce(row):
         return [nvlink_basis(row["gpu"], int(row["gpus"]), float(row["bytes"]))]
     return gpt_bases(row)
 
 
-STEPS = "steps of DDP and DiLoCo, all lines"
+STEPS_BASIS = "steps of DDP and DiLoCo, all lines"
 
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
@@ -98,13 +100,14 @@ def gpt_bases(row: Mapping[str, Any]) -> list[str]:
         cell = ", ".join(f"{name} {int(float(row[name]))}" for name in CELL_COLUMNS)
         return [f"A100, one node, {cell}", f"{regime}{ANOTHER_SHAPE}", regime]
     if tensor == 1:
-        return [regime, SEVERAL]
-    tensor_size = f"{WHOLE_NODE} and more" if tensor >= WHOLE_NODE else f"below {WHOLE_NODE}"
+        return [regime, SEVERAL_NODES]
+    tensor_size = f"{NODE_GPUS} and more" if tensor >= NODE_GPUS else f"below {NODE_GPUS}"
     many_replicas = "and more" if data >= MANY_REPLICAS else "not reached"
-    return [f"A100, several nodes, tensor parallelism {tensor_size}, {MANY_REPLICAS} replicas {many_replicas}", SEVERAL]
+    nearest = f"A100, several nodes, tensor parallelism {tensor_size}, {MANY_REPLICAS} replicas {many_replicas}"
+    return [nearest, SEVERAL_NODES]
 
 
-SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
+SEVERAL_NODES, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
 
 
 def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
@@ -112,14 +115,14 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
     predicted_ms = row["predicted_ms"]
-    if is_training(row) and not is_over_own_network(row):  # no measurement has such a network
+    if is_training(row) and not is_over_own_network(row):  # no measured training has another network than usual
         low, high, basis = step_bounds(row)
         return row | {"low_ms": low * predicted_ms, "high_ms": high * predicted_ms, "basis": basis}
     step = known_uncertainty(bases_of(row))
     bounds = {"low_ms": step.low * predicted_ms, "high_ms": step.high * predicted_ms}
     mean_ms = row.get("predicted_mean_ms")
     if mean_ms is not None:
-        mean = known_uncertainty([basis + MEAN for basis in bases_of(row)])
+        mean = known_uncertainty([basis + MEAN_STEP_SUFFIX for basis in bases_of(row)])
         bounds |= {"low_mean_ms": mean.low * mean_ms, "high_mean_ms": mean.high * mean_ms}
     return row | bounds | {"basis": f"{step.points} residuals of {step.basis}"}
 
@@ -130,8 +133,8 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     A basis is a set of measurements from whose errors the uncertainty of a prediction follows. A row can belong to
     several bases. Rows without an error are left out.
 
-    The preset of NVLink repeats its measurements, so a prediction has no error. Its residual is the relative difference
-    between the times of the same all-reduce out of place and in place.
+    The preset of NVLink consists of the measured times, so its predictions have no error. In place of the error, the
+    residual is the relative difference between the times of the same all-reduce out of place and in place.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -143,14 +146,14 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
         for basis in bases_of(row):
             errors[basis].append(error)
             if row.get("mean_wall_ms"):
-                errors[basis + MEAN].append(row["predicted_mean_ms"] / float(row["mean_wall_ms"]) - 1)
+                errors[basis + MEAN_STEP_SUFFIX].append(row["predicted_mean_ms"] / float(row["mean_wall_ms"]) - 1)
     return errors
 
 
 def min_measurements(basis: str) -> int:
     """Return the number of measurements that a basis needs before their errors give bounds."""
     is_single_collective = basis.startswith(("gloo ", "nccl "))  # the library and the collective, see `bases_of`
-    return LEAST_COLLECTIVES if is_single_collective else LEAST
+    return MIN_POINTS_OF_COLLECTIVE if is_single_collective else MIN_POINTS
 
 
 def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
@@ -176,7 +179,7 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
         other_errors = errors[basis].copy()
         for left_out_error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
             other_errors.remove(left_out_error)
-        if len(other_errors) < LEAST:
+        if len(other_errors) < MIN_POINTS:
             return None
         return is_within(row["error"], uncertainty_of(other_errors))
 
@@ -194,7 +197,7 @@ def is_within(error: float, uncertainty: Uncertainty) -> bool:
 _Rows = Sequence[Mapping[str, str]]
 
 SCALE = 0.02
-"""Relative error from which a point counts less than squared."""
+"""Relative error of a point from which the fit counts the error less than squared."""
 
 
 class Stage(NamedTuple):
@@ -220,7 +223,7 @@ def _is_nccl_ring(row: Mapping[str, str]) -> bool:
 
 def _is_nccl_ring_on_shaped_link(row: Mapping[str, str]) -> bool:
     """Return whether a row is an all-reduce of NCCL in one call, on a link whose delay and rate were set."""
-    return _is_nccl_ring(row) and DEFAULT not in (row["delay_ms"], row["gbit_s"])
+    return _is_nccl_ring(row) and UNCHANGED not in (row["delay_ms"], row["gbit_s"])
 
 
 def _is_nccl_chain(row: Mapping[str, str]) -> bool:
@@ -250,8 +253,8 @@ GROUPS_LEFT_OUT = ("nodes", "delay_ms", "megabytes")
 """Columns whose values are left out one by one."""
 
 
-def fitted_p3(rows: _Rows) -> P3Constants:
-    """Return constants of the p3 cluster fitted to rows of ``collectives.csv``, stage by stage.
+def fitted_p3_constants(rows: _Rows) -> P3Constants:
+    """Return constants of the cluster of p3.2xlarge machines, fitted to rows of ``collectives.csv`` stage by stage.
 
     A stage with too few rows keeps the bundled constants.
     """
@@ -264,7 +267,7 @@ def fitted_p3(rows: _Rows) -> P3Constants:
 
 
 def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
-    """Return constants of which the named ones are fitted to rows, and the others stay ``fixed``."""
+    """Fit the constants with these names to rows, and return them with the other constants of ``fixed``."""
 
     def predict_s(values: Floats) -> Floats:
         """Return the seconds ``(..., N)`` of the rows for constants ``(len(names), ..., 1)``."""
@@ -282,14 +285,14 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
 def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
     """Return errors of each stage's rows: of all rows after a fit to all, and of each group after a fit without it.
 
-    A group has one value in one of the columns ``GROUPS_LEFT_OUT``. Rows with a data centre's own delay, `DEFAULT`, are
-    never left out, because no other rows determine that delay.
+    A group has one value in one of the columns ``GROUPS_LEFT_OUT``. Rows with an `UNCHANGED` delay, the data centre's
+    own, are never left out, because no other rows determine that delay.
     """
-    error_rows = _stage_errors(rows, fitted_p3(rows), held_out="nothing", value="fit")
+    error_rows = _stage_errors(rows, fitted_p3_constants(rows), held_out="nothing", value="fit")
     for column in GROUPS_LEFT_OUT:
-        for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
+        for value in sorted({row[column] for row in rows} - {UNCHANGED}, key=float):
             left_out = [row for row in rows if row[column] == value]
-            constants = fitted_p3([row for row in rows if row[column] != value])
+            constants = fitted_p3_constants([row for row in rows if row[column] != value])
             error_rows += _stage_errors(left_out, constants, held_out=column, value=value)
     stage_names = [stage.name for stage in STAGES]
     return sorted(error_rows, key=lambda row: stage_names.index(row["stage"]))
@@ -299,7 +302,8 @@ def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str
     """Return statistics of each stage's errors, after a fit without rows with this value in the column ``held_out``."""
     error_rows = []
     for stage in STAGES:
-        stage_rows = [row for row in rows if (stage.is_reported or stage.is_fitted)(row)]
+        is_reported = stage.is_reported or stage.is_fitted  # by default, a stage reports all fitted rows
+        stage_rows = [row for row in rows if is_reported(row)]
         if stage_rows:
             errors = [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
             error_rows.append({"stage": stage.name, "held_out": held_out, "value": value} | error_of(errors))
@@ -307,7 +311,7 @@ def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
-    """Return the errors for each number of GPUs if it is predicted from the smaller and larger numbers."""
+    """Return the errors for each number of GPUs but the smallest and the largest, predicted from the other numbers."""
     rows = []
     for gpu in RINGS:
         times_by_count = node_times(gpu)

@@ -15,8 +15,8 @@ from syncline.errors import SpecError
 from syncline.measure.validation.cluster_files import (
     BUNDLED,
     COLLECTIVES,
-    DEFAULT,
-    FITTED,
+    OWN_TIMES,
+    UNCHANGED,
     predicted_files,
     read_table,
 )
@@ -49,7 +49,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
         kind, changes = kind_of(name), dict[str, Any]()  # the fields of the spec that options change
         if question.measurements:
             changes["measurements"] = list(question.measurements)
-        if question.data is not None and kind not in ("run", "compare"):  # which have no such field
+        if question.data is not None and kind not in ("run", "compare"):  # trainings have no such field
             changes["data"] = str(question.data)
         if question.cluster is not None and kind == "clusters":
             changes["network"] = str(question.cluster)
@@ -58,7 +58,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     trainings = [spec for spec in specs if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in specs if isinstance(spec, VALIDATIONS)]
     is_exact = question.out is not None  # a folder that the user names gets no number
-    num_folders = len(published) + bool(trainings)  # all trainings share one
+    num_folders = len(published) + bool(trainings)  # all trainings share one folder
     if is_exact and num_folders > 1:
         expected = "one spec, as this names the folder of one; without it each has its own"
         raise SpecError("--out", str(question.out), expected)
@@ -84,7 +84,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
 
     Returns:
-        ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,
+        ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of points), ``constants``,
         ``folder``; for clusters ``cross_validation`` too.
     """
     from syncline.analysis import save
@@ -100,9 +100,9 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         result = validate_step_times(spec)
         rows = result["rows"]
         columns = rows[0].keys()
-        fitted_kind_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+        one_node_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
         seconds = _seconds_by_kind(rows)
-        errors = {NAMES[name]: errors_by_group(fitted_kind_rows, name) for name in GROUPS}
+        errors = {NAMES[name]: errors_by_group(one_node_rows, name) for name in GROUPS}
         title, measured = "errors on one node, no tensor parallelism", "step time"
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
@@ -158,8 +158,8 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         ``rows``: the predictions, with bounds for nine of ten measured times, and the ``basis`` of the bounds.
         ``summary``: for each file, and each regime in it, the errors, ``coverage`` (the share of measured times within
         bounds; bundled files are tested with bounds from the others), and ``half_width`` (the median half width of the
-        bounds). ``constants``. ``cross_validation``: the errors of each group of bundled collectives, with constants
-        fitted to the other groups.
+        bounds). ``constants``: those of the cluster of p3.2xlarge machines. ``cross_validation``: the errors of each
+        group of bundled collectives, with constants fitted to the other groups.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
@@ -224,19 +224,19 @@ def seconds_by_file(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
 def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
     """Return the errors by number of nodes, by delay and by number of GPUs, for the panels of a figure.
 
-    A delay of `DEFAULT`, the network's own, comes last.
+    An `UNCHANGED` delay, the network's own, comes last.
     """
     errors: dict[str, dict[str, list[float]]] = {}
     for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
         column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]
         if column_rows:
             errors[name] = errors_by_group(
-                column_rows, column, label=lambda group: "own" if group == DEFAULT else group,
-                order=lambda group: math.inf if group == DEFAULT else float(group),
+                column_rows, column, label=lambda group: "own" if group == UNCHANGED else group,
+                order=lambda group: math.inf if group == UNCHANGED else float(group),
             )  # fmt: skip
     return errors
 
 
 def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
-    return row["error"] is not None and FITTED not in row["regime"]
+    return row["error"] is not None and OWN_TIMES not in row["regime"]

@@ -26,7 +26,7 @@ from syncline.measure.validation.cluster_files import (
     read_table,
 )
 from syncline.measure.validation.measured_steps import Point, layouts
-from syncline.measure.validation.residuals import STAGES, fitted_p3, nvlink_left_out
+from syncline.measure.validation.residuals import STAGES, fitted_p3_constants, nvlink_left_out
 from syncline.measure.validation.validate import cluster_summary
 from tests.measure.validation.priced import bundled_rows, priced_rows
 from tests.test_docs import documented
@@ -76,7 +76,7 @@ def test_what_was_measured_is_told_within_the_errors_that_are_documented(rows: l
 
 
 def test_shipped_constants_are_a_fit_to_the_shipped_rows() -> None:
-    fitted = asdict(fitted_p3(read_table(COLLECTIVES)[1]))
+    fitted = asdict(fitted_p3_constants(read_table(COLLECTIVES)[1]))
     for name, value in asdict(P3).items():
         assert fitted[name] == pytest.approx(value, rel=0.01), name
     assert {name for stage in STAGES for name in stage.constants} == set(asdict(P3))

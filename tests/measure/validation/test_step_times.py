@@ -20,7 +20,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation import measured_steps
 from syncline.measure.validation.measured_steps import (
     COLUMNS,
-    TIME,
+    TIME_COLUMN,
     Point,
     error_summary,
     fitted_to,
@@ -56,11 +56,11 @@ def made_up() -> list[Point]:
 def written(folder: Path, points: list[Point], name: str = SINGLE) -> Path:
     folder.mkdir(exist_ok=True)
     with (folder / name).open("w", newline="", encoding="utf-8") as file:
-        rows = csv.DictWriter(file, [*COLUMNS.values(), TIME])
+        rows = csv.DictWriter(file, [*COLUMNS.values(), TIME_COLUMN])
         rows.writeheader()
         for point in points:
             row = {column: getattr(point, field) for field, column in COLUMNS.items()}
-            rows.writerow(row | {TIME: repr(1e3 * point.measured_s)})
+            rows.writerow(row | {TIME_COLUMN: repr(1e3 * point.measured_s)})
     return folder
 
 
@@ -232,16 +232,16 @@ def test_missing_measurements_say_where_to_get_them(command, folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({TIME: "0"}, "line 2 is no measured step: it took 0.0 s"),
-        ({TIME: "nan"}, "line 2 is no measured step"),
-        ({TIME: "fast"}, "line 2 is no measured step"),
+        ({TIME_COLUMN: "0"}, "line 2 is no measured step: it took 0.0 s"),
+        ({TIME_COLUMN: "nan"}, "line 2 is no measured step"),
+        ({TIME_COLUMN: "fast"}, "line 2 is no measured step"),
         ({"pipeline parallelism": "5"}, "a layer at least for each stage"),
         ({"data parallelism": "0"}, "line 2 is no measured step"),
         ({"global batch": "1", "micro batch": "8"}, "microbatches: got 0"),
     ],
 )
 def test_a_line_that_is_no_measurement_is_refused(tmp_path, change, message):
-    good = {column: "2" for column in COLUMNS.values()} | {"global batch": "8", TIME: "3.5"}
+    good = {column: "2" for column in COLUMNS.values()} | {"global batch": "8", TIME_COLUMN: "3.5"}
     with (tmp_path / "m.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.DictWriter(file, list(good))
         rows.writeheader()
@@ -251,7 +251,7 @@ def test_a_line_that_is_no_measurement_is_refused(tmp_path, change, message):
 
 
 def test_an_empty_table_is_refused(tmp_path):
-    (tmp_path / "m.csv").write_text(",".join([*COLUMNS.values(), TIME]) + "\n")
+    (tmp_path / "m.csv").write_text(",".join([*COLUMNS.values(), TIME_COLUMN]) + "\n")
     with pytest.raises(SynclineError, match="has no measured step"):
         read_points(str(tmp_path), "m.csv", "single_node")
 

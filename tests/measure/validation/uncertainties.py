@@ -42,9 +42,9 @@ from syncline.costmodel.network.software_costs import NcclCosts
 from syncline.costmodel.numerics.uncertainty import FILE, RANGES, Scope, Uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
     COLLECTIVES,
-    DEFAULT,
     GPT_STEPS,
     MIB,
+    UNCHANGED,
     in_pieces,
     read_table,
 )
@@ -261,7 +261,7 @@ def _collectives() -> Iterator[tuple[str, str, str, int, float, Link, float]]:
     """Yield library, source, kind, workers, bytes, link and measured seconds of collectives over links."""
     for row in read_table(COLLECTIVES)[1]:
         if row["collective"] in ("all_reduce", "broadcast", "reduce") and not in_pieces(row):
-            is_default = DEFAULT in (row["delay_ms"], row["gbit_s"])
+            is_default = UNCHANGED in (row["delay_ms"], row["gbit_s"])
             link = Link(DATA_CENTRE_S, CARD_BYTES_PER_S)
             if not is_default:
                 link = Link(float(row["delay_ms"]) / 1e3, float(row["gbit_s"]) * 1e9 / 8)

@@ -109,7 +109,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     null without a value.
     """
     field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}  # a reply has no value
-    rows: list[tuple[int, tuple[Any, ...]]] = []  # number of steps that began before, and columns
+    rows: list[tuple[int, tuple[Any, ...]]] = []  # number of steps that began before a row, and its columns
     for event in lines.events:
         name = event["event"]
         if name in field_of_value:
@@ -124,7 +124,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
 
 
 def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
-    """Return the measured steps and updates as the simulator returns its own, in seconds since all had joined.
+    """Return the measured steps and updates in the form of a simulated result, in seconds since all workers joined.
 
     ``steps``: completed steps of the training; each consists of a local step of every worker.
     """
@@ -154,7 +154,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
         compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
-        failed=_costs(lines, spec, wall_s=end_s, steps=steps),
+        failed=_failure_costs(lines, spec, wall_s=end_s, steps=steps),
     )  # fmt: skip
 
 
@@ -162,10 +162,10 @@ KNOWN_AT_ARRIVAL = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model"
 """Fields of a `Contribution` that are known when it arrives."""
 
 
-def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
+def _failure_costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
     """Return the costs of worker failures in a training of ``steps`` steps: steps and seconds lost, seconds down."""
     costs = FailureCosts(spec.workers, wall_s, steps)
-    model_sent_s: dict[int, float] = {}  # by worker whose update has not arrived
+    model_sent_s: dict[int, float] = {}  # by worker, until its update arrives
     down_since_s: dict[int, float] = {}
     for event in lines.events:
         worker, at_s = event.get("worker"), event["at_s"]

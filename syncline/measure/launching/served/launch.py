@@ -109,7 +109,7 @@ def launch_served(
 
         # Once the server's process has started, it has its own copy of the listener.
         ended = run_to_end(partial(processes.run, on_start=listener.close, on_poll=on_poll), parts)
-        on_poll(processes.progress)  # the last steps
+        on_poll(processes.progress)  # reports the last steps
         result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 

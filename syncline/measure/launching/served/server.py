@@ -121,7 +121,7 @@ class _Server(EventObserver):
         self.timers: list[_Timer] = []  # a heap
         self.timer_numbers = itertools.count()
         self.arrived_steps = [0] * workers  # number of each worker's steps whose update has arrived
-        self.latest_update: tuple[list[Tensor], int] = ([], 0)  # its tensors and its number of local steps
+        self.latest_update: tuple[list[Tensor], int] = ([], 0)  # tensors and number of local steps
         self.steps_before_event = 0  # number of steps that all workers have begun before the current event
         self.last_evaluation: int | None = None  # rounds of P steps before it; None: the training has not begun
         self.waited_in_vain = False  # whether no message came in the last wait
@@ -173,8 +173,8 @@ class _Server(EventObserver):
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0].due_s - time.monotonic()))
-        # Each wait for a timer counts as progress for the watching process. Of consecutive waits for messages only the
-        # first one counts, so that the process notices when no message comes any more.
+        # `enter_collective` reports progress to the watching process. A server without timers reports only the first of
+        # consecutive waits, so that the watching process notices when no message comes any more.
         if self.timers or not self.waited_in_vain:
             self.progress.enter_collective()
         messages = self.socket.receive(timeout_s)
@@ -220,7 +220,7 @@ class _Server(EventObserver):
         server = self.policy.server_of[worker]
         will_get_model = worker in server.idle or worker in server.buffered or worker in self.model_queue
         if worker in self.policy.failed:
-            self.policy.take_updates([worker])  # a failed worker has none, and asks for a model by this call
+            self.policy.take_updates([worker])  # takes the notice of the failure, so that the worker gets a model
         elif not will_get_model:
             self.policy.sleeping.add(worker)
             self._wake_sleeping()
@@ -266,7 +266,7 @@ class _Server(EventObserver):
             self._begin_event()
             if worker in self.policy.failed:  # the policy has taken back its steps
                 self.policy.departed.add(worker)
-                self.policy.take_updates([worker])  # a departed worker has none: the policy stops waiting for it
+                self.policy.take_updates([worker])  # takes the notice of the failure, and ends the wait for an update
             else:
                 self.policy.leave(worker)
                 self.policy.wake()
@@ -331,7 +331,7 @@ class _Server(EventObserver):
         every = self.spec.eval_every
         rounds_done = min(num_kept // self.spec.workers, self.spec.steps - 1)  # `run` evaluates after the last round
         if every and self.last_evaluation is not None:
-            # Several are due at once if the workers have passed several rounds since the last event.
+            # Several evaluations are due at once if the workers have passed several rounds since the last event.
             next_evaluation = (self.last_evaluation // every + 1) * every
             for evaluated_round in range(next_evaluation, rounds_done + 1, every):
                 self._evaluate(evaluated_round)

@@ -119,7 +119,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     """Run a worker's process, with the spec pickled by cloudpickle as ``packed``."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    processes = spec.workers + 1  # with the server
+    processes = spec.workers + 1  # one is the server's
     progress = Progress.shared(folder / "progress", processes, rank)
     device = options.use_device(rank, processes)
     method = spec.method.in_precision(spec.number_format)
@@ -131,7 +131,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     watch = Stopwatch(progress, device)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     register = Register(folder / "register", spec.workers)
-    progress.enter_collective()  # until the first model, the worker waits for the server
+    progress.enter_collective()  # the worker waits for the first model
     server = WorkerSocket(port, keys, options.timeout_s)
     try:
         server.send({"pid": os.getpid()})
@@ -142,12 +142,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
 
 
 def _work(
-    server: WorkerSocket,
-    local_worker: LocalWorker,
-    rank: int,
-    watch: Stopwatch,
-    register: Register,
-    slowdown: float,
+    server: WorkerSocket, local_worker: LocalWorker, rank: int, watch: Stopwatch, register: Register, slowdown: float
 ) -> None:
     """Train in rounds, from a model of the server to an update for it, until the server ends the training.
 

@@ -1,4 +1,4 @@
-"""A record as Chakra nodes: the order of each of a rank's queues, and its waits, become dependencies.
+"""Conversion of a record into Chakra nodes: the order of each of a rank's queues, and its waits, become dependencies.
 
 Computing between two events is one COMP node; steps and losses are METADATA nodes, which take no time in any simulator.
 A node depends on the one before it on its stream, and on the nodes that this stream, or the host, has waited for since.
@@ -91,7 +91,7 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
 
 
 class NodeBuilder:
-    """A translation of a rank's events into Chakra nodes.
+    """A builder of the Chakra nodes of a rank's events.
 
     A node depends on the last node of its stream, and on the nodes for which its stream or the host has waited.
 
@@ -110,8 +110,8 @@ class NodeBuilder:
         self._last_node: dict[int, int] = {}  # last node of each stream
         self._awaited_nodes: dict[int, list[int]] = {}  # by stream: nodes that it has waited for since its last node
         self._host_awaited_nodes: list[int] = []  # nodes that the host has waited for, on which all later nodes depend
-        self._num_host_awaited: dict[int, int] = {}  # by stream: number of these when its last node was made
-        self._nodes_before_mark: dict[int, list[int]] = {}
+        self._num_host_awaited: dict[int, int] = {}  # by stream: how many of those its last node depends on
+        self._nodes_before_mark: dict[int, list[int]] = {}  # by mark: nodes on which the work behind it depends
         self._node_of_call: dict[int, int] = {}
         self._open_call_nodes: list[int] = []  # nodes of the calls since the host last waited for everything
         self._next_id = 0
@@ -145,7 +145,7 @@ class NodeBuilder:
             if event.call in self._node_of_call:
                 nodes = self._awaited_nodes.setdefault(self._stream_in_trace(event.stream), [])
                 nodes.append(self._node_of_call[event.call])
-        elif not self.host_runs_ahead:  # one stream, whose nodes depend on each other anyway
+        elif not self.host_runs_ahead:  # the nodes of the only stream depend on each other anyway
             return
         elif isinstance(event, Marked):
             self._nodes_before_mark[event.mark] = self._dependencies(event.stream)
@@ -168,7 +168,7 @@ class NodeBuilder:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
         nodes = [self._last_node[stream]] if stream in self._last_node else []
         nodes += self._awaited_nodes.get(stream, [])
-        # Those that the host had waited for earlier precede the last node of the stream already.
+        # The last node of the stream depends already on the nodes that the host had waited for before it.
         nodes += self._host_awaited_nodes[self._num_host_awaited.get(stream, 0) :]
         return list(dict.fromkeys(nodes))
 
@@ -180,10 +180,8 @@ class NodeBuilder:
         self._next_id += 1
         if stream:
             add_attributes(node, stream=stream)
-        if node_type in (
-            COMPUTE,
-            METADATA,
-        ):  # later nodes of the stream depend on this one alone; a call runs beside it
+        # A call runs beside its stream. After any other node, later nodes of the stream depend on that node alone.
+        if node_type in (COMPUTE, METADATA):
             self._last_node[stream] = node.id
             self._awaited_nodes[stream] = []
             self._num_host_awaited[stream] = len(self._host_awaited_nodes)
@@ -207,7 +205,7 @@ class NodeBuilder:
     def _collective_node(self, event: Started) -> ChakraMessage:
         """Return the Chakra node of a recorded collective."""
         node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), event.stream)
-        # NCCL and gloo implement a barrier as an all-reduce, and ASTRA-sim has no barrier.
+        # The script asked for ``event.asked``. NCCL and gloo implement a barrier as an all-reduce; ASTRA-sim has none.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
         group_number = self.numbers.groups.get((group_name, event.ranks), 0)

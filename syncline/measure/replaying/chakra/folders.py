@@ -82,7 +82,7 @@ def write_chakra(
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
     """
-    chakra_messages()  # an error if protobuf is not installed
+    chakra_messages()  # raises an error if protobuf is not installed
     with RunFolder(out, exact) as folder:
         (folder.working / "figures").rmdir()  # traces have none
         numbers = ChakraNumbers(ranks)
@@ -122,7 +122,7 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
 
 def read_chakra(source: Path) -> list[RankRecord]:
     """Return the record of each rank from a folder of Chakra traces."""
-    chakra_messages()  # an error if protobuf is not installed
+    chakra_messages()  # raises an error if protobuf is not installed
     files = find_trace_files(source)
     groups = _read_group_file(source, len(files))
     contents = []

@@ -1,4 +1,4 @@
-"""Chakra nodes as a record.
+"""Conversion of Chakra nodes into a record.
 
 Nodes are processed in the order in which ASTRA-sim would issue them: among the nodes whose dependencies were issued,
 the lowest number comes first. Computing on the device is queued on stream 0, computing of a host beside it on stream 1.
@@ -156,12 +156,12 @@ def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, 
                 for group in json.loads(text):
                     groups[str(group["pg_name"])] = tuple(int(rank) for rank in group["ranks"])
             except (ValueError, TypeError, KeyError):
-                continue  # as in ASTRA-sim: a node that needs the missing group is refused later
+                continue  # ASTRA-sim does so too; a node that needs the missing group is refused later
     return groups
 
 
 class RecordBuilder:
-    """A translation of a rank's Chakra nodes into a record.
+    """A builder of the record of a rank from its Chakra nodes.
 
     Args:
         rank: number of the rank.
@@ -175,7 +175,7 @@ class RecordBuilder:
         self.record = RankRecord()
         # Operations and seconds of the segments, if this package has written the file.
         self._stored_segments, self._stored_s = _read_segments(head, path)
-        self._segment_of: dict[tuple[Operations, float], int] = {}  # number of the record's segment
+        self._segment_of: dict[tuple[Operations, float], int] = {}  # number of a segment in the record
         self._segment_s: list[float] = []
         self._stream_of: dict[int, int] = {}  # stream of each computing node
         self._last_node: dict[int, int] = {}  # last computing node of each stream
@@ -183,7 +183,7 @@ class RecordBuilder:
         self._mark_positions: dict[int, int] = {}  # where such a mark would be among the record's events
         self._calls: dict[int, int] = {}  # number of the call of each communicating node
         self._waits: set[tuple[int, int]] = set()  # pairs of a node and a stream that has waited for it
-        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(itertools.count)  # counters by key
+        self._numbers: defaultdict[tuple[Any, ...], Iterator[int]] = defaultdict(itertools.count)  # by group or message
         self._highest_stream = HOST_STREAM
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
@@ -220,7 +220,7 @@ class RecordBuilder:
 
     def _stream_for(self, node: OrderedNode, default: int | None = None) -> int:
         """Return the stream that a node names, else ``default``, else stream 0 or a new one."""
-        if "stream" in node.attributes or self._stored_segments is not None:  # this package leaves out stream 0
+        if "stream" in node.attributes or self._stored_segments is not None:  # this package writes no stream 0
             return self._non_negative_int(node, "stream", default=0)
         if default is not None:
             return default
@@ -234,9 +234,9 @@ class RecordBuilder:
         """Append the waits of a stream for the nodes on which a node depends."""
         for dependency in node.dependencies:
             is_call = dependency in self._calls
-            # A sent message or a single rank's collective is neither a call nor on a stream: no node waits for it.
-            needs_no_wait = not is_call and self._stream_of.get(dependency, stream) == stream
-            if needs_no_wait or (dependency, stream) in self._waits:
+            # These dicts leave out sent messages and collectives of one rank, because no node has to wait for them.
+            is_on_other_stream = self._stream_of.get(dependency, stream) != stream
+            if not (is_call or is_on_other_stream) or (dependency, stream) in self._waits:
                 continue
             self._waits.add((dependency, stream))
             if is_call:

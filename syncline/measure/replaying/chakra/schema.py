@@ -114,7 +114,7 @@ def chakra_messages() -> ChakraMessages:
 
 
 def attributes_of(message: ChakraMessage) -> dict[str, Any]:
-    """Return the attributes of a node, or of a file's head, by name; a list attribute is a list."""
+    """Return the attributes of a node, or of a file's head, by name; an attribute with several values is a list."""
     attributes = {}
     for attribute in message.attr:
         field = attribute.WhichOneof("value")
@@ -199,7 +199,7 @@ def read_messages(path: Path) -> Iterator[ChakraMessage]:
     from google.protobuf.message import DecodeError
 
     classes = chakra_messages()
-    message_class = classes.metadata  # of the next message
+    message_class = classes.metadata  # the class of the next message
     file_bytes = path.stat().st_size
     with path.open("rb") as file:
         while (length := _read_length(file, path)) is not None:
