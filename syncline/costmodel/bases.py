@@ -145,7 +145,7 @@ def communication_uncertainty(
     name = _communication_basis(network, algorithm, preset, nbytes)
     measured = uncertainties()[name]
     calibration = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
-    if calibration is None:
+    if calibration is None:  # nobody measured this network itself
         reasons = _reasons_outside(network, preset, measured.scope, basis_name=name)
         return measured.outside([*reasons, *measured.scope.reasons_outside(workers=workers, nbytes=nbytes)])
     reasons = calibration.scope.reasons_outside(workers=workers, nbytes=nbytes)
@@ -241,7 +241,7 @@ def has_nvlink(network: Network) -> bool:
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
-        # A level with any number of units counts two, so that the workers cross it.
+        # A level without a fixed number of units counts as two units, so that some messages cross it.
         workers = math.prod(level.units or 2 for level in network.levels)
         return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None

@@ -85,7 +85,7 @@ def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node_workers: int =
 def spares_always_suffice(
     rates: Sequence[FailureRate], spares: int, workers: int, node_workers: int = 1, sites: int = 1
 ) -> bool:
-    """Return whether failed machines wait for a repair, for lack of spares, in less than a thousandth of the time.
+    """Return whether a lack of spares makes failed machines wait for a repair in less than 1/1000 of the time.
 
     The number of units in repair has a Poisson distribution with mean rho, the failures during a repair. By Chernoff's
     bound it is at least n, for n above rho, in at most ``e^(n - rho) (rho / n)^n`` of the time. Here n is the smallest

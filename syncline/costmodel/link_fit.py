@@ -141,12 +141,12 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
         unknowns = _reweighted_step(np.column_stack([slopes, columns]), measured_s, residuals, unknowns, units)
     message_s, *values = unknowns.tolist()
     costs = gloo_costs(workers, kinds, values, message_s)
-    for kind in kinds:
-        costs = _with_calls_of_kind(costs, kind, [call for call in calls if call.kind == kind])
+    for kind in kinds:  # a second fit gives each collective its own seconds per call
+        costs = _with_own_costs(costs, kind, [call for call in calls if call.kind == kind])
     return costs
 
 
-def _with_calls_of_kind(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
+def _with_own_costs(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
     """Return costs with the seconds per call and per byte of one collective fitted to its measurements alone.
 
     Args:
@@ -182,6 +182,7 @@ def _reweighted_step(slopes: Floats, measured_s: Floats, residuals: Floats, unkn
     """
     matrix = slopes / measured_s[:, None] * units
     weights = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
+    # The unknowns times the matrix are added, so that the solution is the new unknowns instead of their change.
     return non_negative(matrix * weights[:, None], (residuals + matrix @ (unknowns / units)) * weights) * units
 
 
@@ -315,7 +316,7 @@ def _prediction_of(calls: Sequence[TimedCall], columns: Floats, library: str) ->
 
     def predict(constants: Floats) -> Floats:
         link = Link(latency_s=constants[0], bandwidth_bytes_per_s=constants[1])
-        software_costs = constants[2:, ..., 0].T  # (B, n - 2)
+        software_costs = constants[2:, ..., 0].T  # (B, n - 2); the constants are (n, B, 1)
         seconds = np.tensordot(software_costs, columns.T, 1)
         for kind, rows in rows_by_kind.items():  # the closed forms without software costs
             seconds[:, rows] += predicted_s(kind, workers[rows], nbytes=nbytes[rows], link=link, library=library)

@@ -96,10 +96,10 @@ def _send_s(
 ) -> FloatOrArray:
     """Return the seconds of a send over idle connections; gloo's sender waits until the receiver says it is ready."""
     line_bytes_per_s = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
-    one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # `nccl_delay_s` includes a call's software
+    one_way_s = constants.gloo_delay_s if delay_s is None else delay_s  # without software, unlike `nccl_delay_s`
     round_trip_s = 2 * one_way_s
     if backend == "nccl":
-        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)  # two channels
+        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)  # NCCL opens two channels
         return one_way_s + tcp.transfer_after_idling_s(nbytes, line_bytes_per_s * constants.efficiency, round_trip_s)
     tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
     flow_bytes_per_s = np.minimum(line_bytes_per_s, FLOW_BYTES_PER_S) * constants.efficiency
@@ -129,7 +129,7 @@ def _pieces_s(
     fixed_s = costs.fixed_s("nccl-chain", alpha)
     if kind == "reduce+broadcast":
         broadcast_s = collective_s("broadcast", workers, nbytes, link) - fixed_s
-        return broadcast_s + broadcast_s + fixed_s  # a reduce takes as long
+        return broadcast_s + broadcast_s + fixed_s  # a reduce takes as long as a broadcast
     exchange_s = collective_s("all_to_all", workers, nbytes, link) - fixed_s
     # The calls of the second exchange do not wait for the messages of the first.
     return exchange_s + (exchange_s - alpha) + fixed_s
@@ -192,7 +192,7 @@ def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: in
     if algorithm == "ddp":
         backward_s = L40S.ddp_compute_s * scale * 2 / 3  # a backward pass takes two forward passes
         buffers_s = float(collective_s("broadcast", L40S.workers, nbytes=L40S.buffers_bytes, network=link))
-        exposed_s = max(ring_s - backward_s, 0.0)  # the largest gradient, the output layer's, is ready first
+        exposed_s = max(ring_s - backward_s, 0.0)  # rings start early: the largest gradient is first
         sync_s = (L40S.ddp_compute_s + L40S.ddp_update_s) * scale + buffers_s + exposed_s
     else:
         sync_s = inner_s + ring_s + L40S.call_s

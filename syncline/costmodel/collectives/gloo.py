@@ -250,7 +250,7 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray,
         paths_s = []
         for path in slowest_tree_paths(num_workers):
             hops_s = sum(nbytes * np.maximum(num_children / rate, 1 / connection_rate) for num_children in path)
-            paths_s.append((1 + len(path)) * alpha_s + hops_s)  # the first notice travels, then each hop's message
+            paths_s.append((1 + len(path)) * alpha_s + hops_s)  # a receiver's notice, then a message per hop
         slowest_s = np.max(np.broadcast_arrays(*paths_s), axis=0)
         seconds = seconds + np.where(np.equal(workers, num_workers), slowest_s, 0.0)
     return seconds
@@ -258,7 +258,7 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray,
 
 @lru_cache(maxsize=256)
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
-    """Return the paths down the tree of gloo's broadcast that may be the slowest, as each parent's number of children.
+    """Return the paths down gloo's broadcast tree that may be the slowest, each as its parents' numbers of children.
 
     Worker v, with highest binary digit 2^j, sends to v + 2^i for all i > j at once. The order of the parents on a path
     does not matter, so the numbers are sorted and equal paths are returned once.

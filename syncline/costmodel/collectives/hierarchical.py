@@ -283,7 +283,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
         unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # members of the first group in a unit
         is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
         units_fill_block = block % unit_workers == 0 and is_aligned
-        if not units_fill_block and unit_workers % block:  # nor do blocks fill a unit
+        if not units_fill_block and unit_workers % block:  # neither do blocks fill a unit
             expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if unit_members > lower_members:

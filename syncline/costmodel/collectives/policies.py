@@ -151,7 +151,7 @@ def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
     return (name, "pat") if kind in PAT_KINDS and joins_single_gpus else (name,)
 
 
-def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
+def user_choice(algorithms: Algorithms, kind: str) -> str | None:
     """Return the algorithm or policy that a user chose for a kind of collective, or None without a choice."""
     if algorithms is None or isinstance(algorithms, str):
         return algorithms
@@ -165,7 +165,7 @@ def algorithm_for(
 
     ``algorithms`` has a name for all kinds of collectives, or names by kind. All else is as in `chosen_algorithm`.
     """
-    name = algorithm_of(algorithms, kind) or None
+    name = user_choice(algorithms, kind) or None
     # In these cases the bytes and the number of workers, which may be arrays, do not matter.
     if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):
         return name
@@ -183,7 +183,7 @@ def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
     A ``send`` does not count, because it is the same message in every library.
     """
     for kind in GLOO:  # all collectives but `send`
-        name = algorithm_of(algorithms, kind)
+        name = user_choice(algorithms, kind)
         if name is None and knows_library(network):
             name = default_algorithm(kind, network)
         if name != "gloo" and not is_library_algorithm(kind, name):  # policy `gloo` always takes gloo's

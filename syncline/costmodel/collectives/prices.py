@@ -28,9 +28,9 @@ from syncline.costmodel.collectives.nccl import (
 from syncline.costmodel.collectives.policies import (
     Algorithms,
     algorithm_for,
-    algorithm_of,
     nccl_estimates_s,
     nccl_names,
+    user_choice,
 )
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
@@ -135,7 +135,7 @@ def collective_prices(
         prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
         if prices is not None:
             return prices
-    is_hierarchical = algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
+    is_hierarchical = user_choice(algorithms, kind) in HIERARCHICAL[kind]
     if not isinstance(network, Link) or network.duplex == "half" or is_hierarchical:
         return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
     return link_prices(kind, workers, nbytes, network, algorithms, rule)
@@ -177,7 +177,7 @@ def link_prices(
 
     Otherwise ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
     """
-    policy = algorithm_of(algorithms, kind)
+    policy = user_choice(algorithms, kind)
     if policy == "auto" and is_measured(kind, link, workers):
         return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST_INDEX)
     if policy in NVLINK_POLICIES and kind in NVLINK_LAPS and link.nvlink is not None and link.duplex == "full":
@@ -256,7 +256,7 @@ def _node_prices(
     A setting has a closed form if its workers fill two nodes or more, and all links are full-duplex.
     """
     names = _hierarchical_names(kind, algorithms)
-    if not names and algorithm_of(algorithms, kind) not in NVLINK_POLICIES:
+    if not names and user_choice(algorithms, kind) not in NVLINK_POLICIES:
         return None
     unit_workers = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
     if unit_workers < 2 or not np.all((workers > unit_workers) & (workers % unit_workers == 0)):
@@ -280,7 +280,7 @@ def _level_prices(
 
     On NVLink it is NCCL's algorithm, if ``algorithms`` permits it; else the fastest of the hierarchical ``names``.
     """
-    permits_nvlink = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
+    permits_nvlink = kind in NVLINK_LAPS and user_choice(algorithms, kind) in NVLINK_POLICIES
     nodes = nodes_of(levels) if permits_nvlink else None
     if nodes is not None:
         return CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
@@ -289,7 +289,7 @@ def _level_prices(
 
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
     """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else only the named one."""
-    policy = algorithm_of(algorithms, kind)
+    policy = user_choice(algorithms, kind)
     return tuple(name for name in HIERARCHICAL[kind] if policy in ("auto", name))
 
 
@@ -310,7 +310,7 @@ def _group_price(
         (level,) = levels
         if level.is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:  # these need several levels
+        if user_choice(algorithms, kind) in HIERARCHICAL[kind]:  # these need several levels
             algorithms = "auto"
         link = replace(level.link, gloo=network.gloo, nccl=nccl_on(network))  # the default is the network's library
         return link_prices(kind, np.array(level.size), nbytes, link, algorithms, rule)
@@ -393,7 +393,7 @@ def _timed_price(
     Policy ``auto`` takes the fastest of `candidates_on`. Groups of some workers take the algorithm that ``algorithms``
     names, or the default instead of another policy or a hierarchical algorithm.
     """
-    policy = algorithm_of(algorithms, kind)
+    policy = user_choice(algorithms, kind)
     arrays = network.arrays if isinstance(network, Link) else {}
     num_networks = max(map(len, arrays.values()), default=1)
     prices = []

@@ -34,7 +34,7 @@ class ModelFamily:
         tied: default of ``tie_word_embeddings``, whether the head is the embedding.
         head_width: default of ``head_dim``, the width of a head; None means width / heads.
         fused: whether query, key and value are one matrix, and gate and up another.
-        head_norms: see `ModelShape`.
+        head_norms: whether queries and keys of each head pass a norm.
         experts: name of the config field with the number of experts; empty without experts.
     """
 

@@ -104,7 +104,7 @@ class ProductRate:
     def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, relative_power: float = 1.0) -> float:
         """Return the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak of their number format.
 
-        With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, power))``. If
+        With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, W / W_0))``. If
         there are several groups, it is multiplied by ``s / (s + m_0)`` with s = min(m, n).
 
         Args:
@@ -248,7 +248,7 @@ class KernelRates:
         source: origin of the numbers.
         launch_s: seconds in which the host launches a kernel of a compiled step.
         dispatch_s: seconds in which the host of an eager step dispatches an operation of PyTorch.
-        eager_s: ``dispatch_s`` per operation that `transformer_operations` counts, with PyTorch's others shared out.
+        eager_s: the same seconds per operation of `transformer_operations`, which leaves out some of PyTorch's.
         floor_s: t_0, seconds that a kernel takes beside its work.
         updates: rates of the kernels of updates; None if they were not measured.
     """

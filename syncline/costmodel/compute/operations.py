@@ -26,8 +26,8 @@ class Operation(NamedTuple):
 
     Attributes:
         kind: ``product`` of matrices; ``attention`` or ``attention backward``, a pass of fused attention; ``memory``,
-            a kernel that the memory's bandwidth limits; ``lists``, such a kernel on lists of tensors; ``view``, on
-            which only the host works; ``qr``, a QR decomposition by Householder reflections; ``cholesky``, one by two
+            a kernel that the memory's bandwidth limits; ``lists``, such a kernel on lists of tensors; ``view``, which
+            only the host runs; ``qr``, a QR decomposition by Householder reflections; ``cholesky``, one by two
             Cholesky decompositions; ``eigh``, eigenvectors; ``largest``, a top-k selection with its sorting.
         shape: ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)`` of products ``(m, k) (k, n)``; ``(sequences, heads,
             queries, keys, head width)`` of attention; ``(rows, columns, matrices)`` of QR decompositions; ``(rows,

@@ -245,7 +245,7 @@ def _product_passes(
 
 
 def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, share: Share, groups: float) -> Passes:
-    """Return the kernels of the adapters beside each of ``groups`` matrices: products, and sums with its results."""
+    """Return the kernels of the adapters beside each of ``groups`` matrices: products, and sums with its outputs."""
     precision, w = _format_outside_products(share), bytes_per_number(share.precision)
     passes = Passes([], [])
     for rows, columns in ((rank, inputs), (outputs, rank)):
@@ -275,14 +275,14 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
     received_bytes = 2 * w * tokens_per_expert * experts * model.width  # a move reads and writes every token
     is_exchanged = share.expert > 1
     moves = 0 if is_exchanged else 2  # the worker sorts its own tokens by expert, and adds the results up
-    if not software.once_per_node:
+    if not software.once_per_node:  # else the library sorts and pads on the way
         if is_exchanged and experts > 1:  # received tokens are sorted, and sorted back
             moves += 2
         if share.precision in EIGHT_BITS:  # tokens are padded, and unpadded
             moves += 2
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
-        if is_exchanged:  # the same two moves, of the tokens that the worker sends
+        if is_exchanged:  # two moves of the tokens that the worker sends: to sort them, and to add up
             operations.append(memory(received_bytes / sharers, 2))
         # Each kernel on the scores, such as softmax, passes their bytes three times.
         operations += [memory(received_bytes, moves), memory(3 * score_bytes, score_kernels)]
@@ -372,7 +372,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     passes.backward.append(memory(5 * width_bytes / share.tensor))
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
-    pass_bytes = software.loss_bytes * tokens * vocabulary / 2  # half of them in each pass
+    pass_bytes = software.loss_bytes * tokens * vocabulary / 2  # each pass moves half
     loss = elementwise(pass_bytes, kernels=1 if software.loss_bytes == FUSED_LOSS_BYTES else 3)
     passes.add(Passes([loss], [loss]))
     return passes

@@ -59,7 +59,7 @@ class UpdateWork:
 
     Args:
         step: kernels of every step, such as products and elementwise operations.
-        renewal: kernels of a renewal, such as that of bases every few steps.
+        renewal: kernels that renew the bases of basis rotation, every few steps.
         messages: kernels of every step that pack what workers send, and unpack what they receive.
         iterations: kernels of Newton-Schulz iterations of every step.
     """
@@ -119,7 +119,7 @@ class UpdateWork:
         """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
 
         Args:
-            renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
+            renewal_period: steps between renewals of bases, over which their work is spread; None without renewals.
             decomposition_rate: FLOP/s of decompositions over those of products.
             with_messages: whether to include packing and unpacking of messages.
         """
@@ -141,7 +141,7 @@ class UpdateWork:
 
         Args:
             hardware: hardware; without known kernels it runs products at its peak times its mfu.
-            renewal_period: steps between renewals, over which the work of a renewal is spread; None without renewals.
+            renewal_period: steps between renewals of bases, over which their work is spread; None without renewals.
             updating: implementation of the update, and whether to include its messages.
         """
         if hardware.kernels is None or hardware.kernels.updates is None:
@@ -175,7 +175,7 @@ class ElementwiseWork(NamedTuple):
         total_elements = sum(elements * count for elements, count in count_by_elements.items())
         operations = []
         if self.foreach_bytes and total_elements:
-            num_lists = max(1, round(self.foreach_bytes / LISTED_BYTES))
+            num_lists = max(1, round(self.foreach_bytes / LISTED_BYTES))  # operations of about so many bytes per number
             list_bytes = self.foreach_bytes * total_elements / num_lists
             operations.append(Operation("lists", nbytes=list_bytes, kernels=num_lists))
         if self.kernels:
@@ -217,6 +217,7 @@ def above_adam_s(
         updating: implementation of the update, and whether to include its messages.
     """
     seconds = work.seconds(hardware, renewal_period, updating)
+    # Adam's update has two parts: its moments with the division, and the move of the parameters.
     adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, renewal_period=None)
     return seconds - adam_s if seconds > (1 + LEAST_RELATIVE_DIFFERENCE) * adam_s else 0.0
 
@@ -233,7 +234,7 @@ def largest_numbers(numbers: float, count: float = 1.0) -> Operation:
 def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis: bool) -> tuple[Operation, ...]:
     """Return the kernels that pack the k largest coefficients of each block of tensors, and join received blocks.
 
-    The bytes of elementwise kernels here and below are counts of the operands and results of this package's methods.
+    The bytes of elementwise kernels are counts of the operands and results of this package's methods.
 
     Args:
         tensors: the tensors.
@@ -308,7 +309,7 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
     >>> low_rank_work(4, 2, 1, 3).step[0].flops  # one of three products of 16 FLOPs
     16.0
     """
-    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank  # P; Q or R
+    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank  # of P; of Q and of R
     operations = [
         fp32_product(rows, rank, columns),
         fp32_product(columns, rank, rows),
@@ -366,7 +367,7 @@ def rotation_work(
     more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
     a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. If the
     momentum is kept rotated, a step takes two rotations, and each renewal rotates the momentum to the new bases.
-    Elementwise operations are those of Adam in both coordinates, and those that sort the basis vectors.
+    Elementwise operations, counted in this package's method, are Adam's and those that sort the basis vectors.
 
     Args:
         rows: m.

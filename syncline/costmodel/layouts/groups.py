@@ -98,7 +98,7 @@ def slowest_message_s(
 def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers in a unit of each level of a network, such as a node, up to the whole network.
 
-    With one link per worker, each is a unit and the only level has all P. None if a level's units differ in size.
+    A network with one link per worker has one level, of one unit. The result is None if a level's units differ in size.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> capacities(NETWORKS["two-sites"].network, 8), capacities(NETWORKS["wan"].network, 3)
@@ -112,12 +112,13 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
 
 @functools.lru_cache(maxsize=64)  # each algorithm and size asks for them
 def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np.int64]:
-    """Return the ranks of groups that stand for all groups of a pattern, ``(groups, members)``; all if units differ.
+    """Return the ranks of groups whose messages stand for those of all groups of a pattern, ``(groups, members)``.
 
-    Groups repeat after each block of B ranks, and units of a level after each U workers. If all groups stay inside
-    units of the next level, each run of L = lcm(B, U) workers sends the same messages over its own channels, so that
-    the groups of the first L workers suffice. Groups share no channel if every worker has its own link on all levels
-    that their messages cross. Of such groups whose messages cross the same levels, one suffices.
+    All groups remain if units of a level differ in size. Else groups repeat after each block of B ranks, and units of a
+    level after each U workers. If all groups stay inside units of the next level, each run of L = lcm(B, U) workers
+    sends the same messages over its own channels, so that the groups of the first L workers suffice. Groups share no
+    channel if every worker has its own link on all levels that their messages cross; then one group for each set of
+    crossed levels suffices.
 
     Args:
         ranks: ranks of the first group, which all groups resemble, see `syncline.costmodel.traffic.call.groups_like`.
@@ -147,7 +148,7 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     meets_others = np.zeros(len(groups), dtype=np.bool_)
     for number, level in enumerate(levels.levels[1:], start=1):  # at the innermost level all workers have own links
         if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
-            # Messages that leave a unit of the level below share links of this level.
+            # Rails are fewer than workers, or pooled: messages that leave a unit of the level below share links.
             meets_others |= leaves_unit[:, :, number - 1].any(axis=1)
     # Of the groups that meet no others, the first with each pattern of crossed levels stays.
     patterns = np.packbits(leaves_unit.reshape(len(groups), -1), axis=1)
@@ -192,7 +193,7 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     else:
         return groups, np.ones(len(groups), dtype=np.int64)
 
-    classes: dict[bytes, list[int]] = {}  # numbers of equal groups, of which the first two stay
+    classes: dict[bytes, list[int]] = {}  # indices of equal groups, of which the first two stay
     for number, row in enumerate(features):
         classes.setdefault(row.tobytes(), []).append(number)
     copies = np.zeros(len(groups), dtype=np.int64)
@@ -203,9 +204,9 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
 
 
 def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
-    """Return L of `different_groups`, the number of workers after which the messages of groups repeat.
+    """Return the number of workers after which the messages of groups repeat, L of `different_groups`.
 
-    ``block`` is B, the number of ranks after which the groups repeat.
+    ``block`` is B of that function, the number of ranks after which the groups themselves repeat.
     """
     has_spine = any(level.cross_rail == "spine" for level in levels.levels)
     lower_unit_workers = 1
@@ -223,7 +224,7 @@ def level_bytes(
 ) -> Floats:
     """Return the bytes of a collective that leave the units of each network level, summed over all groups.
 
-    The table of this module has the formulas.
+    The table at the top of this module has the formulas.
 
     Args:
         collective: name of the collective.
@@ -292,8 +293,8 @@ def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[in
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
     """Return the bytes that leave all sites together in one collective, if each site first sums among its workers.
 
-    The bytes are those of this module's table with k sites and G = P workers, except for `gather`, which takes
-    ``n (P - m_1)``, and `all_to_all`, which takes the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
+    The bytes are those of the table at the top of this module with k sites and G = P workers, except for `gather`, with
+    ``n (P - m_1)``, and `all_to_all`, with the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
 
     Args:
         collective: name of the collective.
@@ -322,8 +323,8 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers at each site of a network, or None for a graph.
 
-    A site is a site or a place of the network, or a unit of the outermost of several levels. On a network with one link
-    per worker each worker is a site. A network of nodes is one site, because it is inside one data centre.
+    The sites are those of `Sites`, places of a `Matrix`, or the outermost units of several levels. On a network with
+    one link per worker each worker is a site. A network of nodes is one site, because it is inside one data centre.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

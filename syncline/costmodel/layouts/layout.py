@@ -306,12 +306,12 @@ def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     is_used = np.zeros(network.workers, dtype=bool)
     for place, count in enumerate(used_by_place.tolist()):
         is_used[np.flatnonzero(place_by_position == place)[:count]] = True
-    index_in_path = np.argsort(place_path(network, nbytes))
+    index_in_path = np.argsort(place_path(network, nbytes))  # by place: argsort inverts a permutation
     return np.lexsort((index_in_path[place_by_position], ~is_used))  # used positions first, each part along the path
 
 
 def _there_and_back_s(network: Matrix, nbytes: float) -> NDArray[np.float64]:
-    """Return the seconds of n bytes from each place to each plus those back, ``(S, S)``; 0 where there is no line."""
+    """Return the seconds of n bytes from place i to j and of n bytes back, ``(S, S)``; 0 if no line joins them."""
     one_way_s = np.zeros((len(network.lines), len(network.lines)))
     for i, row in enumerate(network.lines):
         for j, line in enumerate(row):
@@ -321,7 +321,7 @@ def _there_and_back_s(network: Matrix, nbytes: float) -> NDArray[np.float64]:
 
 
 def place_path(network: Matrix, nbytes: float) -> list[int]:
-    """Return all places of a matrix in an order with fast lines between neighbours, by greedy insertion.
+    """Return all places of a network in an order with fast lines between neighbours, by greedy insertion.
 
     Each place is inserted where it lengthens the path least. The length of a line is the seconds of n bytes both ways.
     """
@@ -332,7 +332,7 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
         for index in range(len(path) + 1):
             neighbours = path[max(index - 1, 0) : index + 1]  # one at the ends of the path, else two
             added_s = sum(length_s[place, neighbour] for neighbour in neighbours)
-            if len(neighbours) == 2:
+            if len(neighbours) == 2:  # the place replaces the line between them
                 added_s -= length_s[neighbours[0], neighbours[1]]
             added_lengths_s.append(added_s)
         path.insert(int(np.argmin(added_lengths_s)), place)
@@ -362,7 +362,7 @@ def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width:
 
 
 def placed_network(network: Network, rule: str, layout: Layout, workers: int) -> Network:
-    """Return a matrix with its workers reordered by a placement rule, or any other network as it is.
+    """Return a network of places with its workers reordered by a placement rule; other networks stay as they are.
 
     Args:
         rule: ``given``, ``stages-inside`` or ``replicas-inside``.

@@ -110,7 +110,7 @@ def model_memory(
     activations_bytes: FloatOrArray = 0.0,
     gradient_bytes: int = FP32_BYTES,
 ) -> Memory:
-    """Return the memory of one worker for a model and a method, by this module's table.
+    """Return the memory of one worker for a model and a method, by the table at the top of this module.
 
     Args:
         parameters: N, number of parameters.
@@ -433,7 +433,7 @@ def _rebuilt_bytes(
         return dense_bytes, dense_bytes
     expert_numbers = gate * shape.expert_width
     expert_bytes = hidden_bytes * expert_numbers * shape.shared_experts if "shared_experts" in modules else 0.0
-    if "moe_act" in modules:  # the input of the activation is kept
+    if "moe_act" in modules:  # only the input of the activation is kept, in w bytes
         expert_bytes += (hidden_bytes - w) * expert_numbers * shape.experts_per_token
     return attention_bytes + expert_bytes, dense_bytes
 
@@ -456,8 +456,8 @@ def worker_activation_bytes(
     """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
 
     Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
-    ``s b h (34 + 5 a s / h) / t``). A stage with j stages behind it has ``min(M, j + 1)`` micro-batches in flight, with
-    v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
+    ``s b h (34 + 5 a s / h) / t``). A stage with j of k stages behind it has ``min(M, j + 1)`` micro-batches in flight,
+    with v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
     pass, or all recomputed layers of a checkpoint. With offloading, two layers are on the device: one computes, one
     moves.
 

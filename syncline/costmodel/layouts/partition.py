@@ -61,11 +61,11 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
     Raises:
         SpecError: more chunks than blocks.
     """
-    return _blocks_by_stage(block_stages(model.layers, stages * chunks), stages)
+    return _deal_runs(block_stages(model.layers, stages * chunks), stages)
 
 
-def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
-    """Return the indices of the blocks of each stage; the stages take runs of consecutive blocks (chunks) in turn."""
+def _deal_runs(runs: Sequence[range], stages: int) -> list[list[int]]:
+    """Deal runs of consecutive blocks (chunks) to the stages in turn; return the indices of each stage's blocks."""
     return [list(chain(*runs[stage::stages])) for stage in range(stages)]
 
 
@@ -112,7 +112,7 @@ def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> Sta
     for num_layers in layout.layers_of_chunks(model.layers):
         chunks.append(range(first, first + min(num_layers, limit)))
         first += num_layers
-    blocks = tuple(tuple(blocks) for blocks in _blocks_by_stage(chunks, layout.pipeline))
+    blocks = tuple(tuple(blocks) for blocks in _deal_runs(chunks, layout.pipeline))
     has_experts = model.experts > 1
     return StageLayers(blocks, model.dense_layers if has_experts else model.layers, has_experts)
 
@@ -243,7 +243,7 @@ def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
 
 
 def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
-    """Return the tensors of the first worker of each pipeline stage, ``(stages,)``; it has the first experts."""
+    """Return the tensors of the first worker of each pipeline stage, ``(stages,)``, which has the first experts."""
     stages = layout.pipeline
     shards: list[list[TensorShape]] = [[] for _ in range(stages)]
     are_experts: list[list[bool]] = [[] for _ in range(stages)]

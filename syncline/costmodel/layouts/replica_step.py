@@ -109,7 +109,7 @@ def replica_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     calls: list[ReplicaCall] = []
-    # Otherwise the workers share the matrices of experts like those of one MLP.
+    # If this is false, the workers share the matrices of experts like those of one MLP.
     has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_tensor_workers < t)
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
@@ -217,7 +217,7 @@ def replica_times(
     stages = layout.pipeline
     layers, recomputed = stage_layers(model, layout), stage_layers(model, layout, most_recomputed)
     calls = replica_calls(model, layout, micro_tokens, bytes_per_number)
-    num_calls_in_layers: Counter[str] = Counter()  # per micro-batch, by dimension
+    num_calls_in_layers: Counter[str] = Counter()  # per micro-batch, by dimension, without the ends
     for call in calls:
         num_calls_in_layers[call.dimension] += int(call.counts(layers, recomputed).sum()) - 2 * call.at_ends
 

@@ -119,7 +119,7 @@ class Layouts:
 
         Source: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), 4.1-4.2.
         """
-        inputs = 1.0 * self.sequence * self.micro_batch * self.width
+        inputs = 1.0 * self.sequence * self.micro_batch * self.width  # as a float, which does not overflow
         activation_bytes = inputs * (10 + (24 + 5 * self.heads * self.sequence / self.width) / self.tensor)
         in_flight = np.minimum(self.microbatches, self.stages) * self.layers_of(0)
         parameter_bytes = 4 + (STATE_BYTES - 4) / self.data  # weight and gradient, and the share of optimizer states
@@ -204,7 +204,7 @@ def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
 
     N is the number of trainings in ``layouts``; other axes are those of the constants.
     """
-    tokens = 1.0 * layouts.micro_batch * layouts.sequence
+    tokens = 1.0 * layouts.micro_batch * layouts.sequence  # as a float, which does not overflow
     flops = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
     split_bytes = SCORE_BYTES * tokens * layouts.heads * layouts.sequence + SPLIT_BYTES * tokens * layouts.width
     moved_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
@@ -239,7 +239,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """
     head_flops_per_s = np.where(layouts.tensor > 1, constants.matmul_flops, constants.head_flops)
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
-    # The constants of `_after_passes_s` can have further axes.
+    # `_after_passes_s` is broadcast with the others only because its constants can have further axes.
     one_layer_s, head_s, send_s, _ = np.broadcast_arrays(
         layer_s(layouts, constants),
         constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops_per_s),

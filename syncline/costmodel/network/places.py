@@ -140,7 +140,7 @@ def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
 MOST_EXACT_PLACES = 12
 """Largest number of places whose order is exact; it takes some milliseconds."""
 
-SAME = 1 - 1e-9
+SAME_RATE = 1 - 1e-9
 """Smallest ratio of two rates that count as equal, so that rounding errors decide nothing."""
 
 MOST_SWAPS = 2000
@@ -168,7 +168,7 @@ def ring_order(rates: Floats, delays_s: Floats) -> Ints:
         return _improved_ring(better_ring, rates, delays_s)
     # The least maximum of minus the rates is minus the widest narrowest line.
     widest_ring = _cheapest_ring(np.where(is_line, -rates, np.inf), combine=np.maximum)
-    is_wide_line = is_line & (rates >= narrowest_line(widest_ring, rates) * SAME)
+    is_wide_line = is_line & (rates >= narrowest_line(widest_ring, rates) * SAME_RATE)
     return _cheapest_ring(np.where(is_wide_line, delays_s, np.inf), combine=np.add)
 
 
@@ -356,13 +356,13 @@ def _improved_ring(order: Ints, rates: Floats, delays_s: Floats) -> Ints:
         change_s = new_delays_s - ring_delays_s[i] - ring_delays_s[j] - ring_delays_s[k]
 
         # A wider narrowest line is better; at an equal one, a shorter delay around the ring, beyond rounding errors.
-        wider = np.flatnonzero(new_narrowest_rate > narrowest_rate / SAME)
+        wider = np.flatnonzero(new_narrowest_rate > narrowest_rate / SAME_RATE)
         if len(wider):
             best_of_wider, *_ = np.lexsort((change_s[wider], -new_narrowest_rate[wider]))
             best = wider[best_of_wider]
         else:
             is_shorter = change_s < -1e-9 * ring_delays_s.sum()
-            shorter = np.flatnonzero((new_narrowest_rate >= narrowest_rate * SAME) & is_shorter)
+            shorter = np.flatnonzero((new_narrowest_rate >= narrowest_rate * SAME_RATE) & is_shorter)
             if not len(shorter):
                 # A reversal also changes the direction of lines, which no swap of stretches does.
                 reversed_order = _best_reversal(order, rates, delays_s)
@@ -394,10 +394,10 @@ def _best_reversal(order: Ints, rates: Floats, delays_s: Floats) -> Ints | None:
     for first in range(len(order) - 1):
         for end in range(first + 2, len(order) + 1):
             candidate = np.concatenate([order[:first], order[first:end][::-1], order[end:]])
-            if narrowest_line(candidate, rates) < best_rate * SAME:  # narrower than the best ring so far
+            if narrowest_line(candidate, rates) < best_rate * SAME_RATE:  # narrower than the best ring so far
                 continue
             narrowest_rate, minus_delay_s = _quality(candidate, rates, delays_s)
             is_shorter = minus_delay_s > best_minus_delay_s * (1 - 1e-9)  # beyond rounding errors
-            if narrowest_rate > best_rate / SAME or is_shorter:
+            if narrowest_rate > best_rate / SAME_RATE or is_shorter:
                 best, best_rate, best_minus_delay_s = candidate, narrowest_rate, minus_delay_s
     return best

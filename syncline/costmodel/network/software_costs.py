@@ -116,7 +116,7 @@ class GlooCosts:
         measured_workers, seconds = np.array(measured).T
         most_workers = measured_workers[-1]
         interpolated_s = np.interp(workers, measured_workers, seconds)
-        if len(seconds) == 1 or not np.any(np.greater(workers, most_workers)):  # no slope, or no number to extrapolate
+        if len(seconds) == 1 or not np.any(np.greater(workers, most_workers)):  # one point has no slope
             return interpolated_s
 
         # Beyond the largest measured number of workers, the seconds grow with the connections of the busiest worker.

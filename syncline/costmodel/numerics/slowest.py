@@ -37,7 +37,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
     """
     if not sigma:
         return 1.0
-    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # for the mean of K steps
+    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # sigma of the mean of K steps
     counts = np.asarray(workers)
     factors = [_mean_of_largest(spread, count) for count in counts.ravel().tolist()]
     return np.reshape(factors, counts.shape)[()]

@@ -207,7 +207,7 @@ def _uncertainty_of_new_source(residuals: NDArray[np.float64], sources: NDArray[
     means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])
     variance_within = np.mean([source_residuals.var() for source_residuals in residuals_by_source])
     num_sources = len(residuals_by_source)
-    # The quantile for two sources is so large that the bounds say nothing; then rows take the place of sources in it.
+    # The quantile for two sources is so large that the bounds say nothing; then the quantile counts rows.
     num_values = num_sources if num_sources > 2 else residuals.size
     deviation = np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
     low, high = _factors(means.mean(), _student_factor(num_values) * deviation)
@@ -216,9 +216,9 @@ def _uncertainty_of_new_source(residuals: NDArray[np.float64], sources: NDArray[
 
 @cache
 def _student_factor(num_values: int) -> float:
-    """Return t of the module's intervals, a quantile of Student's distribution, for ``num_values`` values.
+    """Return the quantile t of Student's distribution with which ``num_values`` values give an interval.
 
-    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a with probability `COVERED`, found by bisection.
+    t is ``sqrt(v) tan(a)`` for v degrees of freedom. Bisection finds the angle a of probability `COVERED`.
     """
     degrees, low, high = num_values - 1, 0.0, math.pi / 2
     while low < (angle := (low + high) / 2) < high:  # until no number is between them

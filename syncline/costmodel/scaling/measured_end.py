@@ -90,7 +90,7 @@ class MeasuredEnd:
 
 
 def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
-    """Return the measured ratios of one family and method at the largest models.
+    """Return the mean ratios of one method at the largest models of a family, by numbers of replicas and periods.
 
     >>> end = end_of(measured_ratios("charles-2025", "diloco"))
     >>> [round(end.ratio({"replicas": m, "period": 30.0}, {}), 4) for m in (1.0, 2.0, 4.0, 8.0)]
@@ -99,7 +99,7 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
     replicas = sorted({measured.row.replicas for measured in ratios})
     periods = sorted({measured.row.period for measured in ratios})
     logs = np.full((len(replicas), len(periods)), np.nan)
-    tables: set[str] = set()
+    tables: set[str] = set()  # of the paper
     by_size = sorted(ratios, key=lambda measured: measured.row.parameters)
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]
@@ -127,7 +127,7 @@ def measured_end(family: str, method: str) -> MeasuredEnd | None:
 
 @dataclass(frozen=True)
 class RatioCurve:
-    """The ratio of a method's loss to data parallelism's by two laws, at least that of the measured end.
+    """The ratio of a method's loss to data parallelism's by two laws, but at least the ratio of the measured end.
 
     Args:
         law: law of the method's loss.
@@ -185,7 +185,8 @@ class GrownError(NamedTuple):
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
     """Return the errors of ratios that are predicted for larger models than those of a fit.
 
-    Each measured size in turn is the largest of a fit. ``capped`` is as in `fitted_curve`.
+    Each measured size in turn is the largest of a fit, whose curve predicts all larger sizes. ``capped``: see
+    `fitted_curve`.
 
     Args:
         largest: largest number of parameters of the models that are used.

@@ -35,7 +35,7 @@ class TrainingAtScale:
     """The sizes of a training whose loss is predicted.
 
     Args:
-        method: name of the method, for instance ``diloco``; update rules are AdamW.
+        method: name of the method, for instance ``diloco``, with AdamW as the update rule.
         parameters: N, parameters of the model; positive.
         tokens: D, tokens of the whole training; None means the tokens per parameter of the fit.
         replicas: M, replicas of the method; data parallelism has one on any number of workers.
@@ -258,7 +258,7 @@ class LossReached:
         value: tokens, or parameters.
         low: value at which the lower bound of the loss reaches the target; None without bounds, or if no value from
             `LEAST_SEARCHED` to `MOST_SEARCHED` does.
-        high: value at which the upper bound of the loss reaches the target; None likewise.
+        high: value at which the upper bound of the loss reaches the target; None in the same cases.
         prediction: prediction of the loss at ``value``.
     """
 
@@ -360,8 +360,8 @@ def time_to_loss_s(
     Args:
         reached: tokens at which the training reaches the loss.
         tokens_per_s: rate of all workers together; positive.
-        low: lower bound of the time of a step over its prediction, above 0, at most 1.
-        high: upper bound of the same, at least 1.
+        low: lower bound of a step's time, divided by the predicted time; above 0, at most 1.
+        high: upper bound of a step's time, divided by the predicted time; at least 1.
     """
     require(0 < tokens_per_s < float("inf"), "tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s

@@ -178,13 +178,13 @@ def _replicas_drift() -> Drift:
 
 @cache
 def _period_drift() -> Drift:
-    """Return the correction of the loss by the period, with its error, from Streaming DiLoCo at 30 and 100 steps."""
+    """Return the exponent of the loss in the period, with its error, from Streaming DiLoCo at 30 and 100 steps."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
     losses_at_30 = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
     ratios = [row.loss / losses_at_30[row.parameters, row.replicas] for row in losses if row.period == 100]
     exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
     mean_exponent = float(np.mean(exponents))
-    errors = np.expm1(mean_exponent - np.array(exponents))  # per e-fold of the period
+    errors = np.expm1(mean_exponent - np.array(exponents))  # of the mean, per e-fold of the period
     basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
     return Drift(uncertainty_of(errors, basis), mean_exponent)
 
@@ -245,7 +245,7 @@ def _douillard() -> list[LossFit]:
         losses = [_at_20_tokens_per_parameter(row) for row in printed_losses("douillard-2025", method)]
         law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
-        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # of the trainings
+        seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # the ranges of the trainings
         setup = ""
         if method != "ddp-adam":
             seen |= {"replicas": SeenRange(2.0, 4.0), "period": SeenRange(30.0, 100.0)}

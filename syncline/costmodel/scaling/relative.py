@@ -147,7 +147,7 @@ HALVINGS = 40
 
 
 class LawFactors(NamedTuple):
-    """Factors of tokens that make up for a larger loss: by the mean of the laws, and the extremes of single laws."""
+    """Factors of tokens that make up for a larger loss: by the mean of `TOKEN_LAWS`, and by the extreme ones."""
 
     mean: float
     least: float

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import Rule, collective_s
-from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, user_choice
 from syncline.costmodel.collectives.prices import link_prices
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
@@ -301,7 +301,7 @@ def call_s(
     """
     has_many_links = np.ndim(link.bandwidth_bytes_per_s) > 0
     # The fastest algorithm may differ among the links of an array, and `algorithm_for` returns a single name.
-    if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
+    if rule == "eager" and has_many_links and user_choice(algorithm, kind) == "auto":
         return link_prices(kind, int(workers), nbytes, link, algorithms="auto", rule=rule).seconds
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
 
@@ -323,7 +323,7 @@ def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
 
 
 def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
-    """Return the bytes of an exchange of one state in every step, over those of rarer exchanges: ``1 / sum_i 1/K_i``.
+    """Return the bytes of one state sent in every step over those of several states sent rarely: ``1 / sum_i 1/K_i``.
 
     Args:
         periods: K_i, steps between exchanges of each of several states of the same size; ``math.inf`` means never.

@@ -80,7 +80,7 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
 
     ``index_bits`` is as in `index_width`, and ``value`` is a name of `VALUE_BYTES`.
 
-    >>> pairs_bytes(32, 4096, 64, "fp32"), pairs_bytes(32, 4096, 0, "bf16")  # DeMo's 12 bytes; 12 bits and 2 bytes
+    >>> pairs_bytes(32, 4096, 64, "fp32"), pairs_bytes(32, 4096, 0, "bf16")  # pairs of 12 bytes; of 28 bits
     (384, 112)
     """
     return packed_bytes(pairs, index_width(index_bits, entries, path)) + pairs * VALUE_BYTES[value]

@@ -112,7 +112,7 @@ class Worker:
             if is_wait:
                 point_s = begin_s + fraction * self.compute_s + encoding_s + waiting_s
                 wait_s = np.maximum(0.0, call_ends_s[index] - point_s)
-                self._expose(point_s, wait_s)
+                self._count_wait(point_s, wait_s)
                 waiting_s = waiting_s + wait_s
                 continue
             encoding_s = encoding_s + priced_call.encode_s
@@ -154,10 +154,10 @@ class Worker:
     def _wait(self, until_s: FloatOrArray) -> None:
         """Let the worker wait until a time, if that time is still to come."""
         end_s = np.maximum(self.now_s, until_s)
-        self._expose(self.now_s, end_s - self.now_s)
+        self._count_wait(self.now_s, end_s - self.now_s)
         self.now_s = end_s
 
-    def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+    def _count_wait(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
         """Count ``wait_s`` seconds as exposed communication; a subclass records that they begin at ``at_s``."""
         self.exposed_s = self.exposed_s + wait_s
 
@@ -232,7 +232,7 @@ def worker_after(
     """
     worker = Worker(compute_s, trigger_s, idle_limit_s, optimizer_s)
     advance = stepper(worker, exchanges, price)
-    tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # an idle time may be only a rounding error
+    tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # shorter idle times are rounding errors
     step = 0
     for _, end, cycle_steps in phase_cycles(exchanges, steps):
         # State, exposed seconds and slow-start seconds before the last cycle of this phase.
@@ -404,7 +404,7 @@ def priced_step(
                     idle_limit_s = max(idle_limit_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or depends_on_idling:
-        # A worker's clocks give its waits and the network's idle times.
+        # A worker that advances step by step counts its waits, and the extra seconds of calls after idle times.
         worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_limit_s, optimizer_s)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s

@@ -70,9 +70,9 @@ class _RecordingWorker(Worker):
         self._record("network", label, start_s=begin_s, end_s=self.free_s)
 
     @override
-    def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+    def _count_wait(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
         """Wait for ``wait_s`` seconds from ``at_s`` on, and record the span."""
-        super()._expose(at_s, wait_s)
+        super()._count_wait(at_s, wait_s)
         self._record("wait", "", start_s=at_s, end_s=at_s + wait_s)
 
     def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:

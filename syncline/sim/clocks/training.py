@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, user_choice
 from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, candidates_on
 from syncline.costmodel.network.link import Link, among, topology
@@ -180,7 +180,7 @@ def _group_algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, ranks: Sequence[int], workers: int, network: Network | Topology
 ) -> str | None:
     """Return the algorithm of a collective among the workers ``ranks`` with different links; None: the default."""
-    policy = algorithm_of(algorithms, kind)
+    policy = user_choice(algorithms, kind)
     if policy not in ("auto", "nccl"):
         return _algorithm(algorithms, kind, nbytes, len(ranks), network)
     if hasattr(network, "among"):  # a network, not a topology of different links
@@ -201,7 +201,7 @@ def _algorithm(
 
     ``auto`` takes the fastest, which may need a simulation.
     """
-    policy = algorithm_of(algorithms, kind)
+    policy = user_choice(algorithms, kind)
     is_network = hasattr(network, "among")  # otherwise a topology of different links
     if policy == "nccl" and not is_network:
         raise SpecError("algorithm", policy, "a different one where links differ, as its tables are for equal links")

@@ -115,8 +115,9 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
     """Return the parent of each worker except the root, in each of the two trees of a double binary tree.
 
     The first tree is a search tree of the ranks. A root of w workers has 2^k - 1 workers on its left, where 2^k is the
-    largest power of two that is at most w. So every even worker is a leaf. The second tree is the first with i - 1 for
-    i, modulo P. So odd workers but the last are inner nodes in the first tree only, even ones in the second.
+    largest power of two that is at most w. So every even worker is a leaf. In the second tree worker i - 1, modulo P,
+    has the place of worker i. So odd workers but the last are inner nodes in the first tree only, even ones in the
+    second.
     """
     first_tree: dict[int, int] = {}
     ranges = [(0, workers, -1)]  # start, length and parent of subtrees; the whole tree has no parent
