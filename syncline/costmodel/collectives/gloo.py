@@ -299,7 +299,7 @@ class WireBytes(NamedTuple):
 
     Attributes:
         payload_bytes: bytes of the tensors.
-        gloo_bytes: bytes of message headers and of notices.
+        gloo_bytes: bytes of message headers, and of notices by which a receiver asks for a message.
         packet_bytes: header bytes of the segments that carry payload, message headers or notices.
         acknowledgement_bytes: bytes of packets that carry only an acknowledgement.
     """

@@ -109,7 +109,7 @@ from syncline.costmodel.collectives.algorithms.base import (
 )
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.software_costs import DEFAULT, NCCL_RUNS, NcclCosts, NodeTimes, NvlinkCosts
+from syncline.costmodel.network.software_costs import NCCL_DEFAULT, NCCL_RUNS, NcclCosts, NodeTimes, NvlinkCosts
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require, require_call
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError, one_of
@@ -152,7 +152,7 @@ def nccl_sockets_s(
     if kind not in NCCL_KINDS:
         raise SpecError("collective", kind, one_of(NCCL_KINDS, kind))
     require_call(workers, nbytes)
-    costs = costs or link.nccl or DEFAULT
+    costs = costs or link.nccl or NCCL_DEFAULT
     algorithm = NCCL_ALGORITHMS[kind]
     if link.duplex == "half":
         if algorithm.directions is None:  # the first worker of a chain only sends, the next ones also receive
@@ -167,7 +167,7 @@ def nccl_sockets_s(
 
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
     """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
-    costs = costs or DEFAULT
+    costs = costs or NCCL_DEFAULT
     other_workers = workers - 1  # hops of a chain, or of a lap of a ring
     if workers < 2 or not nbytes:  # nothing is sent
         return 0

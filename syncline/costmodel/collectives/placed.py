@@ -52,7 +52,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 class PlacedAlgorithm(NamedTuple):
-    """An algorithm whose messages follow the places of workers: a ring of places, or the all-reduce ``by-places``."""
+    """An algorithm for workers in several places: a ring in the order of places, or the all-reduce ``by-places``."""
 
     is_ring: bool
 
@@ -71,7 +71,7 @@ Owners: TypeAlias = Literal["workers", "places", "server"]
 
 
 class DirectAlgorithm(NamedTuple):
-    """An all-reduce by direct exchange: each worker sends all owners their parts at once, over separate connections."""
+    """An all-reduce by direct exchange: each worker sends each owner the part that it sums, all at once."""
 
     owners: Owners = "workers"
 

@@ -279,7 +279,7 @@ def _nccl_view(network: Network | Topology, workers: int) -> tuple[int, str, Flo
         shape, link = network.shape(workers), network.levels[0].link
         nodes = workers // shape.sizes[0]
         cards_rate = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
-    else:  # a site or a unit of the lowest level counts as a node, or else each worker
+    else:  # a site or a unit of the lowest level counts as a node; without these, each worker does
         return workers // (node_size(network, workers) or 1), "pcie", np.inf
     link_rate = float(link.goodput_bytes_per_s)
     fabric = "pcie" if link.fabric == "pcie" else "nvlink"

@@ -240,7 +240,7 @@ def _nccl_choices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> 
         choice_by_estimate = np.array([algorithm != "ring" for algorithm, _ in estimates], dtype=np.int64)
         choices.append(choice_by_estimate[fastest])
     stacked_choices = np.stack(np.broadcast_arrays(*choices))
-    return stacked_choices if np.ndim(workers) else stacked_choices[0]  # a number of workers is a single setting
+    return stacked_choices if np.ndim(workers) else stacked_choices[0]  # one setting if `workers` is a number
 
 
 def _node_prices(

@@ -71,7 +71,7 @@ class GlooCosts:
         call_s(P) = call_s(P_k) + max(0, slope) (c(P) - c(P_k)),   slope between P_(k - 1) and P_k
 
     Args:
-        message_s: seconds per message and per notice, on top of the latency.
+        message_s: seconds per message, and per notice of a receiver that it is ready, on top of the latency.
         call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
         call_of_s: pairs of a collective and the ``call_s`` that it has instead of that of all collectives.
@@ -256,7 +256,7 @@ class NcclCosts:
         return 1 if algorithm == "nccl-chain" else None
 
 
-DEFAULT = NcclCosts()
+NCCL_DEFAULT = NcclCosts()
 """NCCL's default pieces, without seconds of calls."""
 
 MESSAGES_AHEAD = 2

@@ -39,7 +39,7 @@ from syncline.costmodel.collectives.algorithms.exchanges import pairwise_rounds,
 from syncline.costmodel.collectives.gloo import segments
 from syncline.costmodel.collectives.table import nccl_on
 from syncline.costmodel.network.paths import Topology, longest_latency_s
-from syncline.costmodel.network.software_costs import DEFAULT, NcclCosts
+from syncline.costmodel.network.software_costs import NCCL_DEFAULT, NcclCosts
 
 
 def gloo_rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
@@ -148,7 +148,7 @@ def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
 
     The number is None if a worker never waits. The seconds are those that NCCL's software takes for a call.
     """
-    costs = nccl_on(topology) or DEFAULT
+    costs = nccl_on(topology) or NCCL_DEFAULT
     return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
 
 

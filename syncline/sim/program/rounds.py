@@ -31,7 +31,7 @@ from syncline.costmodel.collectives.table import TABLE, algorithm_name, is_gloo,
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.network.places import Places, place_of, places_in_order, places_on
-from syncline.costmodel.network.software_costs import DEFAULT, HivemindCosts, NcclCosts
+from syncline.costmodel.network.software_costs import NCCL_DEFAULT, HivemindCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import bounded_cache
 from syncline.sim.program.library_rounds import GLOO_ROUNDS, nccl_rounds
 
@@ -113,7 +113,7 @@ def rounds(
     elif is_gloo(kind, name):
         all_rounds = GLOO_ROUNDS[kind](workers, float(nbytes))
     elif is_nccl(kind, name):
-        all_rounds = nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or DEFAULT)
+        all_rounds = nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or NCCL_DEFAULT)
     else:
         all_rounds = FLAT[kind][name].rounds(workers, nbytes)
     return _read_only(all_rounds)
