@@ -15,7 +15,7 @@ import numpy as np
 from syncline.costmodel import ModelShape
 from syncline.costmodel.scaling.laws import log_bounds, printed_losses
 from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_growth
-from syncline.costmodel.scaling.relative import more_tokens, ratio_within
+from syncline.costmodel.scaling.relative import law_factors, ratio_within
 
 
 def off(printed: float, ours: float) -> str:
@@ -64,7 +64,7 @@ def backtest() -> list[Backtest]:
                 low, high = (predicted * float(np.exp(sign * np.hypot(within[end], grown[end])))
                              for end, sign in ((0, -1), (1, 1)))  # fmt: skip
                 tokens, predicted_tokens = (made_up[0] for ratio in (measured, predicted)
-                                            if (made_up := more_tokens(ratio, row.parameters, row.tokens)))  # fmt: skip
+                                            if (made_up := law_factors(ratio, row.parameters, row.tokens)))  # fmt: skip
                 rows.append(
                     Backtest(
                         family, round(row.parameters / 1e9, 2), method, int(row.replicas), int(row.period), rule,

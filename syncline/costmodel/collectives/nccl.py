@@ -508,7 +508,7 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         """Return T(count, n'), where n' puts as many bytes on each of the node's links as n among ``gpus`` GPUs."""
         equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * num_rings[count] / num_rings[gpus]
         sizes, seconds = measured[count]
-        if equivalent_bytes > sizes[-1]:  # at the rate of the largest measured size
+        if equivalent_bytes > sizes[-1]:  # large tensors have the rate of the largest measured one
             return float(seconds[-1] * equivalent_bytes / sizes[-1])
         return float(np.interp(equivalent_bytes, sizes, seconds))
 

@@ -201,7 +201,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
-    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # in nodes only an all-reduce has two names
+    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # `kind` is all_reduce, as others have one name
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
     return names[0] if is_ring else names[1]
 
@@ -230,7 +230,7 @@ def nccl_estimates_s(
     nbytes = nbytes * workers if kind == "all_gather" else nbytes
     size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
-    ll_limit = {1: LL_BYTES_PER_S[4], 2: two_nodes_limit}.get(nodes, more_nodes_limit)  # in one node, that of Hopper
+    ll_limit = {1: LL_BYTES_PER_S[4], 2: two_nodes_limit}.get(nodes, more_nodes_limit)  # in one node: of Hopper
     tree_levels = nodes.bit_length() - 1
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):

@@ -49,7 +49,7 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
         return nccl_messages(kind, workers, nbytes, costs=nccl_on(network))
-    if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # at most as many as in a ring
+    if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # these send at most what a ring sends
         algorithm = ALGORITHMS[kind][0]
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers

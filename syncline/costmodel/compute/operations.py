@@ -102,7 +102,7 @@ def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> f
     if kind == "memory" or (kind in UPDATE_KINDS and updates is None):
         return rates.floor_s + memory_s
     if kind in UPDATE_KINDS and updates is not None:
-        if kind == "view":  # only the host works
+        if kind == "view":  # only the host runs a view
             return 0.0
         if kind == "lists":
             return rates.floor_s + memory_s / updates.lists

@@ -197,7 +197,7 @@ def _shard_sides(tensor: TensorShape, sharers: int) -> tuple[float, float]:
     """Return the outputs and inputs of a matrix on one of the workers that share it by tensor parallelism."""
     outputs, inputs = tensor.shape
     _, _, name = tensor.name.rpartition(".")
-    if name in ("router", "query_down", "key_value_down"):  # whole on every worker
+    if name in ("router", "query_down", "key_value_down"):  # every worker has the whole matrix
         return outputs, inputs
     # Matrices that project back to the width are split by inputs, all others by outputs.
     return (outputs, inputs / sharers) if name in ("out", "down") else (outputs / sharers, inputs)
@@ -266,7 +266,7 @@ def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Sof
     """Return the grouped products of the experts of a worker, the router's softmax, and the moves of tokens."""
     passes = Passes([], [])
     w = bytes_per_number(share.precision)
-    experts = model.experts / share.expert  # on the worker
+    experts = model.experts / share.expert  # number of experts on the worker
     sharers = share.expert_tensor
     tokens_per_expert = sharers * tokens * model.experts_per_token / share.tensor / experts
     for tensor in model.layer:

@@ -309,7 +309,7 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
     >>> low_rank_work(4, 2, 1, 3).step[0].flops  # one of three products of 16 FLOPs
     16.0
     """
-    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank  # of P; of Q and of R
+    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank  # bytes of P; bytes of Q, as of R
     operations = [
         fp32_product(rows, rank, columns),
         fp32_product(columns, rank, rows),

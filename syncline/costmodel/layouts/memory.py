@@ -384,7 +384,7 @@ def layer_bytes(
     # Bytes of a hidden number before and after the activation; fused kernels multiply with the gate before they store.
     hidden_bytes = w + operand / gate if storage.fused else w + operand
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
-    attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
+    attention_output = shape.query_width * operand if operand < w else 0  # also kept in 8 bits
     matrix_inputs = 2 * operand * shape.width  # attention and MLP keep one input each
     per_token = matrix_inputs + w * attention + attention_output + hidden_bytes * hidden
     light = 2 * inputs + tokens * per_token + 2 * mask  # inputs of two norms, and masks of two dropouts

@@ -324,7 +324,7 @@ def one_f_one_b_s(
         require(value >= 0, name, value, "seconds, at least 0")
     stages = forward.shape[0]
     stage_end_s = np.zeros(forward.shape)
-    task_end_s: dict[_Task, NDArray[Any]] = {}  # of tasks whose output is still to be used
+    task_end_s: dict[_Task, NDArray[Any]] = {}  # ends of tasks whose output another task still needs
     for task in _task_order(stages, microbatches):
         start_s = stage_end_s[task.stage]
         source = task.source(stages)

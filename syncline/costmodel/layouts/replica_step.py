@@ -270,7 +270,7 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
         chunks: v, chunks of a stage.
     """
     stages = len(stage_s)
-    total_s: FloatOrArray = 0.0  # of this stage and all stages behind it
+    total_s: FloatOrArray = 0.0  # seconds of this stage and all stages behind it
     period_s: FloatOrArray = 0.0  # tau
     largest_s: FloatOrArray = 0.0  # max s
     for stages_behind, seconds in enumerate(reversed(stage_s)):

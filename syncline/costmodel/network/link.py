@@ -131,7 +131,7 @@ class Link:
         The result is full-duplex: on a half-duplex link the share already counts the transfers of both directions.
         """
         transfers = 2 * flows if self.duplex == "half" else flows
-        return replace(self.times_bandwidth(1 / transfers), duplex="full", measured=None)  # for full bandwidth
+        return replace(self.times_bandwidth(1 / transfers), duplex="full", measured=None)  # measured at full rate
 
     def times_bandwidth(self, factor: FloatOrArray) -> Link:
         """Return this link with its bandwidths, both ways, multiplied by a factor."""

@@ -380,7 +380,7 @@ def _improved_ring(order: Ints, rates: Floats, delays_s: Floats) -> Ints:
 def _narrowest_other(ring_rates: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
     """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``."""
     *narrowest_three, fourth = np.argsort(ring_rates, kind="stable")[:4]
-    narrowest_rate = np.full(len(i), ring_rates[fourth])  # if all three are lines i, j and k
+    narrowest_rate = np.full(len(i), ring_rates[fourth])  # remains if all three are lines i, j and k
     for line in reversed(narrowest_three):
         is_in_triple = (i == line) | (j == line) | (k == line)
         narrowest_rate = np.where(is_in_triple, narrowest_rate, ring_rates[line])

@@ -192,7 +192,7 @@ class NcclCosts:
         call_s: seconds of each call on top of its messages.
         ring_latencies: number of link latencies that a ring's call takes on top of its messages, while workers
             synchronise and TCP's windows open.
-        chain_latencies: the same for every other algorithm.
+        chain_latencies: number of link latencies that a call of any other algorithm takes on top of its messages.
         stored_part: size of a piece's first slice as a part of the piece, from 0 to 1; None: ``1 / S``. A worker of a
             ring must receive this slice before it forwards the piece.
     """

@@ -99,7 +99,7 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
     replicas = sorted({measured.row.replicas for measured in ratios})
     periods = sorted({measured.row.period for measured in ratios})
     logs = np.full((len(replicas), len(periods)), np.nan)
-    tables: set[str] = set()  # of the paper
+    tables: set[str] = set()  # numbers of the paper's tables
     by_size = sorted(ratios, key=lambda measured: measured.row.parameters)
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]

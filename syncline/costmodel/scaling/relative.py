@@ -5,7 +5,7 @@ ratio is more accurate than either. At 4B and 10B the printed fits are 0.7% to 4
 up to 1.3%; limited by the measured end of the curve (`measured_end`), a ratio from smaller models alone is off by at
 most 0.21%. Bounds grow with the square root of the distance beyond the fit's sizes.
 
-The *token factor* is the tokens of a method over those of data parallelism for the same loss, see `more_tokens`.
+The *token factor* is the tokens of a method over those of data parallelism for the same loss, see `law_factors`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class LawFactors(NamedTuple):
     largest: float
 
 
-def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | None:
+def law_factors(ratio: float, parameters: float, tokens: float) -> LawFactors | None:
     """Return the factors of tokens that make up for a larger loss, or None if by some law no tokens are enough.
 
     With D tokens of data parallelism, a method with r times its loss needs D' tokens such that the mean over the laws
@@ -166,7 +166,7 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
         parameters: N, parameters of the model.
         tokens: D, tokens of data parallelism.
 
-    >>> tuple(round(factor, 3) for factor in more_tokens(1.01, 1e9, 20e9))
+    >>> tuple(round(factor, 3) for factor in law_factors(1.01, 1e9, 20e9))
     (1.223, 1.208, 1.241)
     """
     if ratio == 1:
@@ -228,14 +228,14 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
     parameters = relative.prediction.training.parameters
     tokens = relative.prediction.training.tokens
     assert tokens is not None
-    factors = more_tokens(relative.ratio, parameters, tokens)
+    factors = law_factors(relative.ratio, parameters, tokens)
     if factors is None:
         return None
     factor = factors.mean
 
     def log_at(ratio: float | None) -> float | None:
         """Return the logarithm of the token factor at a bound of the ratio of losses, over the estimated factor."""
-        factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
+        factors_at_bound = None if ratio is None else law_factors(ratio, parameters, tokens)
         return None if factors_at_bound is None else log_ratio(factors_at_bound.mean, factor)
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"

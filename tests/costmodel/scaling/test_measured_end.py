@@ -19,7 +19,7 @@ from syncline.costmodel.scaling.measured_end import (
     measured_ratios,
 )
 from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss, tokens_for_loss
-from syncline.costmodel.scaling.relative import more_tokens, relative_loss, token_factor, tokens_for_equal_loss
+from syncline.costmodel.scaling.relative import law_factors, relative_loss, token_factor, tokens_for_equal_loss
 
 
 def ratio(method: str, parameters: float, replicas: float, period: float) -> float:
@@ -32,7 +32,7 @@ def test_the_end_is_the_mean_of_the_two_largest_models() -> None:
     by_hand = np.sqrt(2.220 / 2.224 * 2.086 / 2.090)
     assert ratio("diloco", 10e9, 2, 30) == pytest.approx(by_hand)
     assert ratio("diloco", 100e9, 2, 30) == pytest.approx(by_hand)
-    made_up = more_tokens(by_hand, 4e9, 80e9)
+    made_up = law_factors(by_hand, 4e9, 80e9)
     assert made_up is not None and made_up[0] == pytest.approx(0.95, abs=0.005)
 
 

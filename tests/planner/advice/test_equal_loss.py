@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.scaling.predict import TrainingAtScale, tokens_for_loss
 from syncline.costmodel.scaling.published import TOKEN_LAWS
-from syncline.costmodel.scaling.relative import more_tokens, relative_loss
+from syncline.costmodel.scaling.relative import law_factors, relative_loss
 from syncline.methods import method_of
 from syncline.planner.advice.equal_loss import NO_FIT, tokens_needed
 from syncline.planner.advice.question import AdviceQuestion
@@ -21,7 +21,7 @@ DDP = method_of("ddp-adam")
 
 @given(st.floats(0.97, 1.03), st.floats(1e8, 1e10))
 def test_more_tokens_make_up_for_a_loss_by_each_law(ratio: float, parameters: float) -> None:
-    told = more_tokens(ratio, parameters, 20 * parameters)
+    told = law_factors(ratio, parameters, 20 * parameters)
     assert told is not None
     middle, least, most = told
     assert least <= middle <= most
@@ -34,7 +34,7 @@ def test_more_tokens_make_up_for_a_loss_by_each_law(ratio: float, parameters: fl
 
 
 def test_no_tokens_make_up_for_a_loss_above_the_floor_s_reach() -> None:
-    assert more_tokens(2.0, 1e9, 20e9) is None
+    assert law_factors(2.0, 1e9, 20e9) is None
 
 
 def test_data_parallelism_is_the_same_training(small: AdviceQuestion) -> None:
@@ -48,7 +48,7 @@ def test_a_method_takes_what_makes_up_for_its_ratio(small: AdviceQuestion) -> No
     n = float(small.model.parameters)
     trained = TrainingAtScale("diloco", n, small.tokens, 2.0, 30.0, float(small.batch_tokens))
     ratio = relative_loss(trained)
-    made_up = more_tokens(ratio.ratio, n, small.tokens)
+    made_up = law_factors(ratio.ratio, n, small.tokens)
     assert made_up is not None and told.factor == pytest.approx(made_up[0])
     assert told.factor_low is not None and told.factor_high is not None
     assert told.factor_low < told.factor < told.factor_high
