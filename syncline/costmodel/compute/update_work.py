@@ -361,13 +361,14 @@ def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> in
 def rotation_work(
     rows: int, columns: int, source: str, geometry: str, *, estimate: str = "power", momentum: str = "original"
 ) -> UpdateWork:
-    """Return the work of updating one m x n matrix by basis rotation, for each rotated side of length d.
+    """Return the work of updating one m x n matrix by basis rotation.
 
-    A step takes three rotations of 2 m n d FLOPs (the gradient, the momentum, and the update back), and one product
-    more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
-    a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. If the
-    momentum is kept rotated, a step takes two rotations, and each renewal rotates the momentum to the new bases.
-    Elementwise operations, counted in this package's method, are Adam's and those that sort the basis vectors.
+    Each rotated side of length d adds the following. A step takes three rotations of 2 m n d FLOPs (the gradient, the
+    momentum, and the update back), and one product more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per
+    product with a basis, twice for a power iteration, and a decomposition of a d x d matrix; other sources than ``2nd``
+    also multiply a matrix with its transpose. If the momentum is kept rotated, a step takes two rotations, and each
+    renewal rotates the momentum to the new bases. Elementwise operations, counted in this package's method, are Adam's
+    and those that sort the basis vectors.
 
     Args:
         rows: m.
