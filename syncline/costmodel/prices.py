@@ -61,7 +61,7 @@ class Prices:
             raise SpecError("prices.idle_power_w", self.idle_power_w, f"at most power_w, {self.power_w:g}")
 
     def busy_power_w(self, board_power_w: float | None) -> float | None:
-        """Return the watts of an accelerator that computes: ``power_w``, or that of its data sheet without it."""
+        """Return the watts of an accelerator that computes: ``power_w``, or else the power of its data sheet."""
         return board_power_w if self.power_w is None else self.power_w
 
 

@@ -130,7 +130,7 @@ def gloo_s(
 
 
 def _alpha_s(link: Link, costs: GlooCosts) -> FloatOrArray:
-    """Return alpha, the seconds of a message of gloo on a link without those of its bytes."""
+    """Return alpha, the seconds of a message of gloo on a link without the seconds of its bytes."""
     return link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
 
 

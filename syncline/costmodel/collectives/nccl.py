@@ -421,7 +421,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
 
 
 def _nccl_rates(gpu_nodes: GpuNodes) -> tuple[FloatOrArray, FloatOrArray]:
-    """Return b NVLink and C, the bytes per second of a GPU's NVLink and of a node's cards (infinite in one node)."""
+    """Return the bytes per second of a GPU's NVLink, ``b NVLink``, and of a node's cards, C (infinite in one node)."""
     costs = gpu_nodes.costs
     cards_rate = costs.card_part * gpu_nodes.gpus * gpu_nodes.card_bytes_per_s
     is_multi_node = np.greater(gpu_nodes.nodes, 1)

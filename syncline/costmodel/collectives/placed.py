@@ -88,7 +88,7 @@ DIRECT_ALGORITHMS = {
 
 
 def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owners = "workers") -> FloatOrArray:
-    """Return the seconds of an all-reduce by direct exchange on equal links, on which ``places`` means ``workers``.
+    """Return the seconds of an all-reduce by direct exchange on equal links; as owners, ``places`` are all workers.
 
     The module's docstring has the formula and the owners. One worker takes no time.
 

@@ -211,7 +211,7 @@ class Routed(NetworkTopology):
         return self._routes[source, target]
 
     def has_route(self, source: str, target: str) -> bool:
-        """Return whether a route from a host to another is known, as those of `Graph.routes` are from the beginning."""
+        """Return whether a route from a host to another is known; routes of `Graph.routes` always are."""
         return (source, target) in self._routes or source == target
 
     def start_of(self, source: str) -> str:

@@ -241,7 +241,7 @@ class MatrixTopology(ByValue, NetworkTopology):
         return np.concatenate(list(self._rates.values()))
 
     def channel_names(self) -> list[str]:
-        """Return the name of each channel: of lines both places, or the sender's place if its lines share a channel."""
+        """Return the name of each channel, such as both places of a line, or the sender's if lines share a channel."""
         places = self.network.places
         worker_places = [places[place] for place in self.place_by_worker.tolist()]
         ends = worker_places if self.network.per in ("connection", "host") else places

@@ -37,7 +37,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
     """
     if not sigma:
         return 1.0
-    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # sigma of the mean of K steps
+    spread = math.sqrt(math.log1p(math.expm1(sigma**2) / steps))  # s, for the mean of K steps
     counts = np.asarray(workers)
     factors = [_mean_of_largest(spread, count) for count in counts.ravel().tolist()]
     return np.reshape(factors, counts.shape)[()]
@@ -45,7 +45,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
 
 @lru_cache(maxsize=4096)
 def _mean_of_largest(spread: float, workers: int) -> float:
-    """Return E of the module's formula for the standard deviation s (``spread``) of a mean's logarithm."""
+    """Return E, the mean of the largest of P log-normal times of mean 1 whose logarithms deviate by s, ``spread``."""
     density = np.exp(-((_Z - spread) ** 2) / 2) / math.sqrt(2 * math.pi)
     return float(workers * np.sum(density * np.exp((workers - 1) * _log_distribution())) * (_Z[1] - _Z[0]))
 

@@ -140,7 +140,7 @@ class RatioCurve:
     end: MeasuredEnd | None
 
     def ratio(self, setting: Setting) -> float:
-        """Return the ratio of a method's loss to data parallelism's by the laws, at least that of the measured end."""
+        """Return the ratio of a method's loss to data parallelism's by the laws, at least the measured end's."""
         ratio = self.law.value(setting) / self.base.value(setting)
         return ratio if self.end is None else max(ratio, self.end.ratio(setting, self.law.exponents))
 
