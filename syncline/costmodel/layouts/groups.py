@@ -187,19 +187,19 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
         # Whether each message to the next member leaves its unit of each level, and the shared channels of members.
         columns: list[NDArray[Any]] = [np.diff(groups // size, axis=1) != 0 for size in shape.unit_workers]
         for number, level in enumerate(levels):
-            if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled:
+            if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled:  # members share rails or a pool
                 columns += network_topology.level_channels(number, groups, down=False)
         features = np.concatenate(columns, axis=1)
     else:
         return groups, np.ones(len(groups), dtype=np.int64)
 
     classes: dict[bytes, list[int]] = {}  # indices of equal groups, of which the first two stay
-    for number, row in enumerate(features):
-        classes.setdefault(row.tobytes(), []).append(number)
+    for index, row in enumerate(features):
+        classes.setdefault(row.tobytes(), []).append(index)
     copies = np.zeros(len(groups), dtype=np.int64)
-    for numbers in classes.values():
-        copies[numbers[:2]] = 1
-        copies[numbers[0]] = max(1, len(numbers) - 1)
+    for indices in classes.values():
+        copies[indices[:2]] = 1
+        copies[indices[0]] = max(1, len(indices) - 1)
     return groups[copies > 0], copies[copies > 0]
 
 

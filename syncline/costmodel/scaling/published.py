@@ -205,19 +205,19 @@ def _charles() -> list[LossFit]:
     ddp_drifts = {"parameters": _size_drift()}
     drifts = ddp_drifts | {"period": _period_drift()}
     outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
-    family, label, read = "charles-2025", "losses of Table 4", "read in the paper's text"
+    family, basis, how_read = "charles-2025", "losses of Table 4", "read in the paper's text"
     ddp_losses, losses = (printed_losses(family, method) for method in ("ddp-adam", "diloco"))
-    ddp_errors = _uncertainty_of_new_sizes(ddp_losses, ["parameters"], label)
-    errors = _uncertainty_of_new_sizes(losses, ["parameters", "replicas"], label)
+    ddp_errors = _uncertainty_of_new_sizes(ddp_losses, ["parameters"], basis)
+    errors = _uncertainty_of_new_sizes(losses, ["parameters", "replicas"], basis)
     fits = [
         LossFit(
             "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen_ranges=seen, within=ddp_errors, data=_C4,
-            source=f"{CHARLES}, Table 7; {read}", assumes=_TUNED,
+            source=f"{CHARLES}, Table 7; {how_read}", assumes=_TUNED,
             drifts=ddp_drifts, best_batch=DDP_BATCH,
         ),
         LossFit(
             "diloco", ("diloco",), family, law=CHARLES_DILOCO, seen_ranges=diloco_seen, within=errors, data=_C4,
-            source=f"{CHARLES}, Table 10; {read}",
+            source=f"{CHARLES}, Table 10; {how_read}",
             assumes=outer, drifts=drifts | {"replicas": _replicas_drift()}, best_batch=DILOCO_BATCH,
         ),
     ]  # fmt: skip
@@ -226,8 +226,8 @@ def _charles() -> list[LossFit]:
         fits.append(LossFit(
             f"diloco-{replicas}", ("diloco",), family, law,
             seen_ranges=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
-            within=_uncertainty_of_new_sizes(losses_at_count, ["parameters"], label), data=_C4,
-            source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts, best_batch=DILOCO_BATCH,
+            within=_uncertainty_of_new_sizes(losses_at_count, ["parameters"], basis), data=_C4,
+            source=f"{CHARLES}, Table 7; {how_read}", assumes=outer, drifts=drifts, best_batch=DILOCO_BATCH,
         ))  # fmt: skip
     return fits
 

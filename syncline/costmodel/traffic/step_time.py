@@ -239,7 +239,7 @@ def worker_after(
         before_cycle: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while step < end:
             worker.rebase()
-            state, exposed_s, slow_start_s = now = worker.future_state(step), worker.exposed_s, worker.slow_start_s
+            state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
             if before_cycle is not None and _equal_states(before_cycle[0], state, tolerance_s):
                 _, exposed_before_s, slow_start_before_s = before_cycle
                 num_cycles = (end - step) // cycle_steps
@@ -250,7 +250,7 @@ def worker_after(
                 step += skipped_steps
                 before_cycle = None  # fewer steps than a cycle are left, which run one by one
                 continue
-            before_cycle = now
+            before_cycle = state, exposed_s, slow_start_s
             cycle_end = min(end, step + cycle_steps)
             advance(step, cycle_end)
             step = cycle_end
