@@ -320,7 +320,7 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-        _asks_to_stop(on_step, len(recorder.losses))  # its report confirms the interrupt
+        _asks_to_stop(on_step, len(recorder.losses))  # ``on_step`` confirms the interrupt
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history

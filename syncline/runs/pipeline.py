@@ -84,7 +84,7 @@ PLACEMENT_NOTE = (
 class SimulatedSchedule(NamedTuple):
     """A simulated pipeline schedule: its name, the name of the network that joins its stages, and the timeline."""
 
-    schedule: str
+    name: str
     network: str
     timeline: Timeline
 
@@ -216,7 +216,7 @@ def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule])
 
 def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
     """Return the name of a simulated schedule, with its network if the spec has several."""
-    return f"{schedule.schedule}, {schedule.network}" if len(spec.networks) > 1 else schedule.schedule
+    return f"{schedule.name}, {schedule.network}" if len(spec.networks) > 1 else schedule.name
 
 
 def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> None:
@@ -233,7 +233,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
         # All panels of a network end at the same time, at which none has too many tasks yet.
         end_of_axis_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
-            spans = task_spans(timeline, spec.build_schedule(schedule.schedule), end_of_axis_s)
+            spans = task_spans(timeline, spec.build_schedule(schedule.name), end_of_axis_s)
             title = _title(spec, schedule)
             num_tasks = (timeline.computes & (timeline.what != UPDATE)).sum()  # an update is no task of a schedule
             if len(spans) < num_tasks:

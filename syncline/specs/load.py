@@ -224,7 +224,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
-    """Set one field in place; where the path passes a name, as of a method, the name's fields first replace it.
+    """Set one field in place; a name on the path, such as a method's, is first replaced by the fields of what it names.
 
     Args:
         fields: fields of the spec, which change.

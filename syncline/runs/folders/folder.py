@@ -76,9 +76,9 @@ class RunFolder:
         """Give the finished folder its final name; after an error it stays under its temporary name."""
         try:
             if error is None:
-                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have their rows
+                shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables replace the streams
                 write_manifest(self.working)
-                self.path = free_path(self.path)  # a program without locks may have taken the old name
+                self.path = free_path(self.path)  # a program without locks may have taken the name
                 self.working.rename(self.path)
             elif isinstance(error, SynclineError | KeyboardInterrupt):
                 note_about_results = self._abandon()

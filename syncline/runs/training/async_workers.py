@@ -203,7 +203,7 @@ class Team:
         return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._index_of_worker[worker]]
 
     def mean_update(self, start_model: list[Tensor] | None) -> list[Tensor]:
-        """Return the mean of the workers' updates, ``(S, *s)`` each, with the bits of an all-reduce.
+        """Return the mean of the workers' updates, ``(S, *s)`` each, bit for bit as an all-reduce computes it.
 
         Args:
             start_model: the model from which the workers' models are subtracted; None if an update is a gradient.

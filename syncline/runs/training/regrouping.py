@@ -113,7 +113,8 @@ class ReformedGroup:
         history.costs = ElasticTraining(
             failures.failing_group(spec.workers), spec.steps, group_times,
             failures.outages_of(spec.workers, spec.seeds[0]),
-            whole_steps=True, period=int(getattr(self.method, "period", 1)), on_steps=record_steps,
+            whole_steps=True,  # a step counts as one, however many workers make it
+            period=int(getattr(self.method, "period", 1)), on_steps=record_steps,
         ).simulate()  # fmt: skip
         if history.costs.stuck is not None:
             raise SynclineError(f"failures: {history.costs.stuck}")
