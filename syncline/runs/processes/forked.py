@@ -156,7 +156,7 @@ def _set_up_process(
 
 
 def _pickled_result(pickled_call: bytes) -> bytes:
-    """Return the pickle of (result, None, "") of a call, or of (None, exception, traceback).
+    """Return the pickle of (result, None, "") of a call; after an exception, of (None, exception, traceback).
 
     The result is pickled here, because the pool's own pickle cannot send classes of the main script.
     """
