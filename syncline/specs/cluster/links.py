@@ -105,7 +105,7 @@ class LinkDescription(Description):
             return self._with_tcp_windows(link, path, round_trip_latencies)
 
     def _with_losses(self, link: Link, path: str, round_trip_latencies: int) -> Link:
-        """Return the link with its bandwidth reduced by losses; ``round_trip_latencies`` as in `_with_tcp_windows`."""
+        """Return the link with the rate that losses leave; a round trip takes ``round_trip_latencies`` latencies."""
         if self.loss is None:
             if self.streams is not None:
                 raise SpecError(f"{path}.streams", self.streams, "loss as well, which bounds the rate of a stream")
