@@ -117,11 +117,11 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
         return _validation(record, spec, path)
     # A spec that cannot be read completely still states its kind.
     kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
-    command = kind if kind in ("compare", "pipeline") else "run"  # a study has a kind of its own, and is run
+    command = kind if kind in ("compare", "pipeline") else "run"  # `sl.run` answers a study, whatever its kind
     if "launch" in record:
         command = "launch"
     is_study = command == "run" and not isinstance(spec, RunSpec)
-    has_own_columns = is_study or record.get("failed")  # processes that failed have no times
+    has_own_columns = is_study or record.get("failed")  # a failed launch measured no times
     check_rows(rows, path / "run.json", {} if has_own_columns else ROWS.get(command, {}))
     if command == "launch":
         answer |= {name: record.get(name) for name in ("simulated", "failed")}
@@ -137,7 +137,7 @@ def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
     module = "syncline.measure.validation.tables"
-    if not isinstance(spec, VALIDATIONS):  # of launched trainings
+    if not isinstance(spec, VALIDATIONS):  # the measurements are launched trainings
         return Result("validate", answer, tables=later(f"{module}:validation_tables", answer), folder=path)
     answer = {"spec": spec.name} | answer
     return Result("validate", answer, spec, tables=later(f"{module}:validate_tables", answer, spec), folder=path)

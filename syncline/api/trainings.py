@@ -121,7 +121,7 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     source, texts_of_set = question.spec, question.fields if isinstance(question.fields, list) else ()
     fields = dict(source) if isinstance(source, Mapping | Experiment) else {}
     kind = kind_of(source, texts_of_set) if isinstance(source, str | Path) else fields.get("kind")
-    paths = {"network": "networks", "workers": "stages"} if kind == "pipeline" else {}  # a worker is a stage there
+    paths = {"network": "networks", "workers": "stages"} if kind == "pipeline" else {}  # a pipeline has stages
     spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run", paths=paths)
     from syncline.measure.launching.launch import launch, launch_warnings
     from syncline.measure.launching.pipeline import launch_pipeline
@@ -157,7 +157,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         SynclineError: a process died or hung, so there is no calibration.
     """
     command = shlex.join(["syncline", *sys.argv[1:]]) if called_by_command.get() else "sl.calibrate"
-    if question.logs:  # of nccl-tests and the like, instead of measurements
+    if question.logs:  # the user has measured with nccl-tests, for example
         from syncline.measure.calibration.from_logs import calibrate_from_logs
 
         with result_place(question, "cluster.yaml", folder="") as target:

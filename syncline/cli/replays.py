@@ -24,7 +24,7 @@ def print_reproduce(question: Reproduce) -> None:
 
 
 def print_trace(question: Trace) -> None:
-    """Record and replay the scripts of ``syncline trace``, print the result, and name the command that goes on."""
+    """Record and replay the scripts of ``syncline trace``, print the result, and suggest ``syncline whatif``."""
     if bool(question.script) == bool(question.scripts):  # exactly one of the two forms is needed
         raise Missing("script", "one script after --, or --script with a command line, once for each script")
     if not all(text.strip() for text in question.scripts or ()):

@@ -18,7 +18,7 @@ from syncline.planner.assumptions import Assumption
 MOST_COMPARED = 12
 """Number of plans of unknown loss that are compared with the first of them."""
 
-FOR_THRESHOLDS = 12
+MOST_FOR_THRESHOLDS = 12
 """Number of plans of a list among which thresholds are found; of other plans with one loss only the fastest counts."""
 
 
@@ -107,8 +107,8 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
     for row in (ranked or unranked)[:REPLAYED]:
         row.update(replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)})
-    main_list = ranked if len(ranked) > 1 else unranked  # a single plan has no rival
-    compared_rows = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
+    main_list = ranked if len(ranked) > 1 else unranked  # another plan can become the first only among several
+    compared_rows = fastest_by_loss(main_list)[:MOST_FOR_THRESHOLDS]
     thresholds = first_changes(question, compared_rows)
     change_lines = change_sentences(question, compared_rows, thresholds)
     named_thresholds = []

@@ -25,15 +25,15 @@ class TokensNeeded:
         factor_low: lower bound of the factor, exceeded in nine of ten cases; None if the loss ratio's error is unknown.
         factor_high: upper bound of the factor, not exceeded in nine of ten cases; None if it is unknown, or if no
             number of tokens is enough.
-        base_low: lower bound of data parallelism's tokens over their expected number; 1 if the question gives the
-            tokens, or if no uncertainty is known.
-        base_high: upper bound of data parallelism's tokens over their expected number.
+        base_low: lower bound of data parallelism's tokens, divided by their expected number; 1 if the question gives
+            the tokens, or if no uncertainty is known.
+        base_high: upper bound of data parallelism's tokens, divided by their expected number.
         loss: the loss that a fit predicts for these tokens; None: unknown.
         unknown: the reason why no fit gives the tokens, or None. With a reason, ``tokens`` are data parallelism's.
-        ratio: loss over data parallelism's loss on the same tokens.
+        ratio: loss divided by data parallelism's loss on the same tokens.
         beyond: fields outside the range that the fit has seen.
         basis: basis of the bounds.
-        source: fit of the factor, and measurements that limit its gain; empty for data parallelism.
+        source: the fit that gives the factor, and the measurements that limit the factor; empty for data parallelism.
     """
 
     tokens: float
@@ -134,7 +134,7 @@ def _missing_fit_reason(error: SpecError, fit_method: str) -> str:
     if error.path == "method":
         return NO_FIT
     value = f"{error.value:.4g}" if isinstance(error.value, float) else error.value
-    seen_range, _, _ = error.expected.partition(", which")  # ", which the fit has seen" and so on
+    seen_range, _, _ = error.expected.partition(", which")  # the range without ", which the fit has seen", for example
     return f"beyond the fit of {fit_method}: {error.path} {value}; it covers {seen_range}"
 
 

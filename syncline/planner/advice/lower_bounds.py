@@ -34,7 +34,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
     for index in range(len(narrowings)):
         narrow(index)
     while bounds:
-        # A value that is at most all other bounds is the least.
+        # A value that no bound is below or equal to is the least: of equal numbers, False sorts before True.
         _, is_value, index = heapq.heappop(bounds)
         if is_value:
             yield index

@@ -78,7 +78,7 @@ def plan_goodput(
 def time_with_failures_s(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> float:
-    """Return the seconds of a plan's training with failures; infinite without progress; see `failing_plan`."""
+    """Return the seconds of a plan's training with failures, as in `failing_plan`; infinite if it makes no progress."""
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
     estimate = plan_goodput(question, plan, step_s, steps, sharding)
@@ -271,7 +271,7 @@ def _egress_bytes_per_step(
     if sizes is not None and len(sizes) == 1:
         return 0.0
     if sizes is not None and step_bytes is not None:
-        return float(step_bytes[-1])
+        return float(step_bytes[-1])  # those between the units of the outermost level
     return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), row=projected)
 
 

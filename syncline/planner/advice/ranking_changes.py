@@ -316,7 +316,7 @@ def _threshold_record(
         now: present value.
         is_increase: whether the threshold is above the present value.
         change: the change of the first plan.
-        bounds: lower and upper factor of communication relative to computing.
+        bounds: lower and upper factor by which communication may differ from its prediction relative to computing.
     """
     value = low = high = None
     if change.factor is not None:

@@ -41,9 +41,9 @@ REPLAYED = 3
 
 
 def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
-    """Divide a group of ranks by network level: at each level with several members, return the first subgroup.
+    """Divide a group of ranks by network level: at each level that joins several units, return the first subgroup.
 
-    A member of a level stands for all ranks of its unit. The innermost level comes first.
+    A subgroup has one rank of each unit that the level joins. The innermost level comes first.
 
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
@@ -52,7 +52,7 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     for unit_workers in level_sizes:
         members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # ranks of the group in the first unit
         if members > inner_members:
-            inner_units = members // inner_members  # the level joins one rank of each
+            inner_units = members // inner_members  # one rank of each is in the subgroup
             groups.append(range(0, stride * inner_units, stride))
             stride, inner_members = stride * inner_units, members
     return groups
@@ -127,10 +127,10 @@ class SimulatedPlan:
     """A training plan whose step time is computed by simulating each message between workers.
 
     Args:
-        projection: projection of one setting.
+        projection: projection of one spec, and so of one number of workers.
         method_index: index of the method.
         network: network that joins the workers.
-        level_sizes: `capacities` of the network.
+        level_sizes: number of workers in a unit of each network level, see `capacities`.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class SimulatedPlan:
         for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._simulated_s:
-                # The call alone, in one step without computing, which begins it and waits for it.
+                # Simulate one step without computing, in which workers begin this call alone and wait for it.
                 single_call = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
                 clock = self._simulate(list(self._level_calls(single_call)), busy_s=0.0, steps=1)
                 self._simulated_s[key] = clock.wall_s

@@ -139,8 +139,8 @@ class QuickEstimate:
 def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED) -> Iterator[QuickEstimate]:
     """Yield the ``count`` fastest of the estimates that fit, the fastest first; at most `LAYOUTS_TRIED`.
 
-    A plan that recomputes all layers may be faster if it recomputes only as many as let a step fit. Each of the
-    `LAYOUTS_TRIED` fastest plans that recomputes layers is estimated in both ways, and the faster way counts.
+    A plan that recomputes all layers may be faster if it recomputes only the fewest with which a step fits into
+    memory. Those of the `LAYOUTS_TRIED` fastest plans are estimated in both ways, and the faster way counts.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
     indices = indices_by_value([estimate.narrowing_s() for estimate in fitting])
@@ -208,6 +208,7 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
     """Estimate data parallelism and the first method with replicas in every layout that the question allows."""
     limit_bytes = usable_bytes(question.hardware)
     result = LayoutEstimates(parallel=[], by_replicas={}, too_large={})
+    # Data parallelism sends gradients in the backward pass; methods with replicas do not.
     parallel_indices = [index for index, method in enumerate(methods) if method.sends_in_backward]
     first_with_replicas = [index for index, method in enumerate(methods) if not method.sends_in_backward][:1]
     for layout in candidate_layouts(question):
@@ -224,14 +225,15 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
         if not fitting:
             continue
         for placement in placements_of(question.network, layout, question.workers):
-            try:
+            try:  # `methods[0]` only fills the plan: the setting estimates each method
                 setting = PlanSetting(question, TrainingPlan(methods[0], layout, placement=placement), methods)
             except SpecError:  # the model refuses the layout
                 continue
-            for estimate in (setting.estimates[index] for index in fitting):
+            estimates = [setting.estimates[index] for index in fitting]
+            for estimate in estimates:
                 if estimate.is_refused:
                     continue
-                if methods[estimate.index].sends_in_backward:
+                if estimate.index in parallel_indices:
                     result.parallel.append(estimate)
                 else:
                     result.by_replicas.setdefault(replicas, []).append(estimate)
@@ -239,12 +241,12 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
 
 
 class _ReplicaLayouts:
-    """The fastest layouts with one number of replicas, and estimates of all methods in them.
+    """The layouts with one number of replicas in which one method is the fastest, and estimates of all methods in them.
 
     Args:
         question: the question of advice.
         replicas: number of replicas.
-        estimates: estimates of one method in all layouts.
+        estimates: estimates of this one method in all layouts.
     """
 
     def __init__(self, question: AdviceQuestion, replicas: int, estimates: Sequence[QuickEstimate]) -> None:
@@ -362,7 +364,7 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
 
 
 def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -> str:
-    """Return the finest kind of parallelism whose groups communicate between the largest units of a network."""
+    """Return the finest parallelism, tensor first, whose groups communicate between the largest units of a network."""
     layout = plan.layout
     inner_sizes = unit_sizes(question.network, question.workers)[:-1]
     unit_size = inner_sizes[-1] if inner_sizes else 1

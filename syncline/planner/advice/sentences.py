@@ -64,7 +64,7 @@ def layout_words(row: PlanRow) -> str:
     if row.get("replicas") is None:
         return str(row["layout"])
     layers = recomputed_layers(row)
-    recomputed = "" if layers is None else f", {f'{layers} recomputed'.strip()}"
+    recomputed = {None: "", "": ", recomputed"}.get(layers, f", {layers} recomputed")
     if row["plan"].method.sends_in_backward and row["replicas"] == 1:
         return f"{row['layout']}{recomputed}"
     if row["layout"] == "one worker":

@@ -92,7 +92,7 @@ SHORT = 10
 def _short_table(advice: Advice) -> Group:
     """Return the table of at most ``SHORT`` plans: plans of known loss, fastest first, then plans of unknown loss.
 
-    Plans of unknown loss have one period. The fastest plan that sends gradients in every step is always shown.
+    Of plans of unknown loss, one period is shown. The fastest plan that sends gradients in every step is always shown.
     """
     ranked = fastest_by_loss(advice.ranked)
     others = compared_rows(advice.question, advice.loss_unknown)
@@ -185,7 +185,7 @@ def not_computing(row: PlanRow) -> float:
 
 def _plan_cell(row: PlanRow) -> str:
     """Return the method and the layout of a plan, in lines of up to `PLAN_WIDTH` characters."""
-    # "diloco every 100, bf16" as "diloco" and "every 100, bf16"
+    # Split "diloco every 100, bf16" into "diloco" and "every 100, bf16".
     name_and_options = method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1)
     lines = []
     for text in [*name_and_options, layout_words(row)]:

@@ -51,7 +51,7 @@ POINTS_PER_CURVE = 101
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The ranked rows of settings.
+    """The rows of the compared methods for the settings of the page, ranked by the time of the training.
 
     Attributes:
         settings: the settings.
@@ -115,7 +115,7 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failures is not None:
         (baseline_goodput,) = [row["goodput"] for row in rows if row["method"] == BASELINE]
         rows = [_with_failures(row, baseline_goodput) for row in rows]
-    # Period 0 on the page keeps each preset's period. `COMPARED_PERIOD` is the default of --period.
+    # `COMPARED_PERIOD` counts as an option that is not given; 0 stands for the period of each method's preset.
     period = None if settings.period == COMPARED_PERIOD else settings.period or PRESET
     origins = option_origins(settings.methods, period)
     assumptions = tuple(projection_assumptions([spec], rows, origins))
@@ -271,7 +271,7 @@ ALL_DRAWN = "at all bandwidths drawn"
 
 
 def computing_shares(ranking: Ranking) -> dict[str, float]:
-    """Return the share of the time that computes, for each method that has a time."""
+    """Return the share of a step in which a worker computes, for each method whose step has a time."""
     shares = {}
     for row in ranking.rows:
         if row["step_time_s"] is not None:

@@ -41,7 +41,7 @@ def style_of(method: str) -> tuple[str, str]:
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
     if prefixes:
         style_index = OFFERED.index(max(prefixes, key=len))
-    else:  # a style that depends on the name alone, behind the styles of the offered methods
+    else:  # the name alone decides the style, which follows those of the offered methods
         style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)
     dash_index, hue_index = divmod(style_index, len(HUES))
     return HUES[hue_index], DASHES[dash_index % len(DASHES)]
@@ -181,7 +181,7 @@ class RoundRow(NamedTuple):
     round: MethodRound
 
 
-MOST_TILES = 400
+MOST_ROUNDS = 400
 """Limit on the rounds of a method that are drawn one after another."""
 INVISIBLE_GAP = 0.6
 """Gap in pixels below which two spans are drawn as one."""
@@ -279,7 +279,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     """Return the spans of a method's rounds as SVG elements, as many rounds as fit into a window.
 
     Args:
-        method_round: the round.
+        method_round: one round of the method.
         window: seconds that the picture shows.
         margin: pixels to the left of the spans.
         plot_width: pixels of the window.
@@ -287,35 +287,35 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     """
     out = []
     seconds, scale = method_round.seconds, plot_width / window if window else 0.0
-    tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0  # no tile for a rounding error
+    rounds = min(int(np.ceil(window / seconds - 1e-9)), MOST_ROUNDS) if seconds else 0  # 1e-9: rounding errors
     # The network is a narrower row below computing and waiting.
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
         spans = [span for span in method_round.spans if span.kind == kind]
-        for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
+        for begin, end, label in _merged(_repeated(spans, seconds, rounds, window, scale)):
             title = f"{label or kind}: {format_seconds((end - begin) / scale)}"
             out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))
-    if seconds * MOST_TILES < window:  # the rounds that are drawn end before the picture does
-        x = margin + scale * seconds * MOST_TILES + 6
+    if seconds * MOST_ROUNDS < window:  # the rounds that are drawn end before the picture does
+        x = margin + scale * seconds * MOST_ROUNDS + 6
         out.append(f'<text x="{x:.1f}" y="{base + 16}">… and so on</text>')
     return out
 
 
-def _tiled(
-    spans: Sequence[ActivitySpan], seconds: float, tiles: int, window: float, scale: float
+def _repeated(
+    spans: Sequence[ActivitySpan], seconds: float, rounds: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
     """Repeat the spans of one round, cut at the window's end; yield begin and end in pixels, and the label, of each.
 
     Args:
         spans: spans of one round.
         seconds: duration of a round.
-        tiles: number of rounds.
+        rounds: number of rounds.
         window: seconds that the picture shows.
         scale: pixels per second.
     """
-    for tile in range(tiles):
+    for index in range(rounds):
         for span in spans:
-            begin = min(max(span.start_s + tile * seconds, 0.0), window)
-            end = min(max(span.end_s + tile * seconds, 0.0), window)
+            begin = min(max(span.start_s + index * seconds, 0.0), window)
+            end = min(max(span.end_s + index * seconds, 0.0), window)
             if end > begin:
                 yield begin * scale, end * scale, span.label
 

@@ -199,7 +199,7 @@ def _stuck_reason(
 ) -> str | None:
     """Return the reason if `MAX_FAILURES_IN_A_ROW` attempts in a row are expected to fail, else None.
 
-    An attempt of t seconds succeeds with probability ``exp(-t / mtbf)``.
+    An attempt of t seconds succeeds with probability ``exp(-t / mtbf)``, so ``exp(t / mtbf)`` attempts are expected.
     """
     if not has_closed_form(failures, training.workers):
         return None

@@ -52,9 +52,9 @@ def _reached_text(evaluation: Evaluation, training: WholeTraining) -> str:
 
 
 def reason_for_no_value(trials: Trials) -> tuple[str, float]:
-    """Return the reason why no tried value meets the targets, and the nearest value.
+    """Return the reason why no tried value meets the targets, and the value that misses them by least.
 
-    If no margin is known, return the largest value that was tried.
+    If no margin is known, this value is the largest that was tried.
     """
     values = sorted(trials.evaluations)
     margins = [trials.evaluations[value].predicted_margin for value in values]
@@ -95,7 +95,7 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
     return f"{cause}: {reached_text} at {variable.text(value)}{waiting_text}"
 
 
-NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
+NOT_PROPORTIONAL_TO_STEP = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
 """Targets whose quantity is not proportional to the time of a step, or to its inverse."""
 
 
@@ -104,7 +104,7 @@ def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, trai
     row, target = evaluation.row, evaluation.tightest_target
     step_s = row["step_time_s"]
     quantity, limit = evaluation.quantities[target].predicted, targets.specified[target]
-    if not step_s or quantity is None or target in NOT_PROPORTIONAL:
+    if not step_s or quantity is None or target in NOT_PROPORTIONAL_TO_STEP:
         return None
     compute_s = step_s - row["exposed_communication_s"]
     compute_share = compute_s / step_s
@@ -128,7 +128,7 @@ class SolvedAnswer(NamedTuple):
     Attributes:
         record: fields of the answer, in addition to those of the row.
         row: row of the projection at the value ``record["at"]``.
-        met_above: whether larger values also meet the target, and small values are better; else the reverse.
+        met_above: whether larger values also meet the target, so that a smaller answer is better; else smaller ones do.
     """
 
     record: dict[str, Any]
@@ -258,7 +258,7 @@ def _cheapest_link(
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
-    settings.append(ProjectionSetting(spec, network, method))  # last, the present link
+    settings.append(ProjectionSetting(spec, network, method))  # the present link comes last
     *trials, current = evaluate_settings(settings, question.targets, question.training, question.baseline)
     costs = [_cost_with_network(offer, trial) for offer, trial in zip(offers, trials, strict=True)]
     by_money = all(cost is not None for cost in costs)
@@ -296,9 +296,9 @@ def _cheapest_link(
 
 
 def _cost_with_network(offer: OfferedLink, trial: Evaluation) -> float | None:
-    """Return the cost of the training by the price list, plus the cost of the offered network for its duration.
+    """Return the cost of the training by the price list, plus the price of the offered network during the training.
 
-    If the question has no whole training, return the price of a month; None if the cost is unknown.
+    Without a whole training, the cost of an offer with a price is that of a month. An unknown cost is None.
     """
     row = trial.row
     if offer.month_price is None:

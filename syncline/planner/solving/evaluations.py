@@ -133,7 +133,7 @@ def _evaluation(
 
     Args:
         row: row of the projection.
-        step_shares: shares of a step, by target.
+        step_shares: for each target that limits a share of the step, this share.
         spec: spec of the row.
         method: method of the row.
         targets: the targets to meet.
@@ -174,7 +174,7 @@ def _loss_over_ddp(
 
 def _unknown_reason(row: dict[str, Any], target: str) -> str:
     """Return the reason why the quantity of a target is unknown in a row."""
-    if row.get("loss_unknown") and row.get("training_s") is None:  # so the tokens to a target loss are unknown
+    if row.get("loss_unknown") and row.get("training_s") is None:  # no loss, and so no tokens to the target loss
         return str(row["loss_unknown"])
     reasons = {
         "utilisation": "no hardware is known, and so no peak",

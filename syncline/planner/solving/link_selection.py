@@ -19,8 +19,8 @@ class LinkPlace:
     """A link of a network, and a function that replaces the link.
 
     Args:
-        name: name of the level that the link joins; empty for one link to every worker.
-        link: the link; for an uplink, its latency is that from site to site.
+        name: name of the level whose units the link joins; empty if the network is this link.
+        link: the link; the latency of an uplink is doubled, because a message from site to site takes two uplinks.
         with_link: function that returns the network with another link in this place.
     """
 
@@ -56,7 +56,6 @@ def link_places(network: Network) -> list[LinkPlace]:
         uplink = uplinks.pop()
 
         def with_uplink(link: Link) -> Network:
-            # A message from site to site takes two uplinks.
             return replace(network, uplink=replace(link, latency_s=link.latency_s / 2))
 
         return [
@@ -75,22 +74,20 @@ MAX_LINES = 16
 
 
 def _matrix_places(network: Matrix) -> list[LinkPlace]:
-    """Return the different lines of a matrix by latency, and at the end all lines between places as one.
+    """Return the different lines of a matrix by latency, and at the end all lines between its places as one link.
 
     A matrix with many different lines returns only two: all lines inside places, and all lines between places.
     """
     groups = [group for group in link_groups(network) if group.name in (INSIDE, BETWEEN)]
-    group_places = [_group_place(network, group) for group in groups]  # the lines between places are the last group
+    group_places = [_group_place(network, group) for group in groups]  # the last joins the matrix's places
     if sum(len(group.links) for group in groups) > MAX_LINES:
         return group_places
-    line_by_numbers: dict[Link, Link] = {}  # the key has no name
+    line_by_numbers: dict[Link, Link] = {}  # lines that differ in their names alone have the same key
     for row in network.lines:
         line_by_numbers |= {replace(line, name=""): line for line in row if line is not None}
-    places = [_line_place(network, line) for line in line_by_numbers.values()]
-    places.sort(key=lambda place: float(place.link.latency_s))
-    if len(places) > 1:
-        places += group_places[-1:]
-    return places
+    line_places = [_line_place(network, line) for line in line_by_numbers.values()]
+    line_places.sort(key=lambda place: float(place.link.latency_s))
+    return line_places + group_places[-1:] if len(line_places) > 1 else line_places
 
 
 def _line_place(network: Matrix, line: Link) -> LinkPlace:

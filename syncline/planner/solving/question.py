@@ -119,7 +119,7 @@ class InverseProblem:
         """Return the variable to solve for, for a method on a network.
 
         Raises:
-            SpecError: the method has no such number of steps, or no number of workers is possible.
+            SpecError: the method lacks the period or delay to solve for, or no number of workers is possible.
         """
         if self.variable in METHOD_VARIABLES:
             return method_variable(spec, network, method, name=self.variable)

@@ -229,7 +229,7 @@ def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins:
         question: the question.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
-    if question.best:
+    if question.best:  # the plans are those of `advise`
         spec = question.specs[0]
         return advice_assumptions(as_advice_question(question, spec, spec.networks[0]), origins)
     return projection_assumptions(question.specs, rows, origins)

@@ -127,7 +127,7 @@ def _method_text(row: Record) -> str:
 
 
 def _value_text(row: Record) -> str:
-    """Return the value of an answer, or all values that meet the target, as text."""
+    """Return all values that meet the target as text; of a single span of workers, only the fewest."""
     text = VALUE_TEXTS[row["sought"]]
     if row["value"] is None:
         return WORDS_FOR_NO_VALUE.get(row["holds"], "none")
@@ -239,7 +239,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
 
 
 def _batch_note(question: InverseProblem) -> str:
-    """Return the note on the tokens on which plans train, or on the batch of a sought number of workers, or no text."""
+    """Return the note on the tokens of plans of `advise`, or on the batch if workers are sought; else no text."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     # A spec without tokens per worker has a batch that follows from the model and the workers.

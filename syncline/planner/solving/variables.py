@@ -126,7 +126,7 @@ def bandwidth_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) 
 
 
 def latency_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
-    """Return the one-way latency of a link as a variable; the grid also has 0, which may meet a target alone."""
+    """Return the one-way latency of a link as a variable; the grid also has 0, as no other value may meet a target."""
     return DecisionVariable(
         "latency", sense="most", unit="s", owner=place.describe(), grid=(0.0, *_per_decade(*LATENCIES_S)),
         setting_at=lambda value: ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method),
@@ -238,7 +238,7 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
         return None
     changed_fields: dict[str, Any] = {"workers": count}
     if batch_tokens is not None:
-        sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1  # a module has samples
+        sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1  # a module's tokens are samples
         replicas = count // layout.workers
         tokens = int(batch_tokens)
         # A replica needs whole sequences, and a worker a whole number of tokens.
