@@ -107,7 +107,7 @@ def error_of_click(error: Any) -> SynclineError:
     if getattr(error, "param", None) is not None:
         return _value_error(error, error.param, hint)
     option, problem = getattr(error, "option_name", None), _sentence(error.message)
-    if type(error).__name__ == "NoSuchOption" and context is not None:  # this class, too, cannot be imported
+    if type(error).__name__ == "NoSuchOption" and context is not None:  # click's class cannot be imported
         names = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
         return SpecError("option", option, one_of([*names, "--help"], option) + hint)
     if option is not None:

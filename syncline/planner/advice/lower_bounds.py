@@ -34,7 +34,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
     for index in range(len(narrowings)):
         narrow(index)
     while bounds:
-        # A value that no bound is below or equal to is the least: of equal numbers, False sorts before True.
+        # A value that comes out first is the least; an equal bound, whose flag is False, would come out before it.
         _, is_value, index = heapq.heappop(bounds)
         if is_value:
             yield index

@@ -117,7 +117,7 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     projection, method_index = row["prepared"]
     level_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if level_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:  # one setting
+    if level_sizes is not None:
         events_s = SimulatedPlan(projection, method_index, question.network, level_sizes).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
@@ -139,7 +139,7 @@ class SimulatedPlan:
         self.projection, self.method_index = projection, method_index
         self.network, self.level_sizes = network, level_sizes
         self.spec, self.workers = projection.spec, int(projection.workers[0])
-        (self.traffic,) = projection.method_plans[method_index].traffic  # a single setting has one
+        (self.traffic,) = projection.method_plans[method_index].traffic  # there is one for all settings that exchange alike
         self._simulated_s: dict[tuple[str, float, range], float] = {}  # by collective, bytes and ranks
 
     def step_s(self) -> float | None:

@@ -254,7 +254,7 @@ def _cheapest_link(
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
     If no link meets the targets, the row is that of the link that misses them by least. The key has whether no link
-    meets the targets, whether a cost is unknown, and the cost, or else the bandwidth, of the cheapest link.
+    meets the targets, whether a cost is unknown, and the cost of the cheapest link, or its bandwidth if a cost is unknown.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]

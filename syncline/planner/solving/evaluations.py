@@ -174,7 +174,7 @@ def _loss_over_ddp(
 
 def _unknown_reason(row: dict[str, Any], target: str) -> str:
     """Return the reason why the quantity of a target is unknown in a row."""
-    if row.get("loss_unknown") and row.get("training_s") is None:  # no loss, and so no tokens to the target loss
+    if row.get("loss_unknown") and row.get("training_s") is None:  # the tokens to a loss are unknown, too
         return str(row["loss_unknown"])
     reasons = {
         "utilisation": "no hardware is known, and so no peak",

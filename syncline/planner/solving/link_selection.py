@@ -56,6 +56,7 @@ def link_places(network: Network) -> list[LinkPlace]:
         uplink = uplinks.pop()
 
         def with_uplink(link: Link) -> Network:
+            # Each of two uplinks has half of the latency from site to site.
             return replace(network, uplink=replace(link, latency_s=link.latency_s / 2))
 
         return [

@@ -127,7 +127,7 @@ def _method_text(row: Record) -> str:
 
 
 def _value_text(row: Record) -> str:
-    """Return all values that meet the target as text; of a single span of workers, only the fewest."""
+    """Return all values that meet the target as text; of networks and of a single span of workers, only the best."""
     text = VALUE_TEXTS[row["sought"]]
     if row["value"] is None:
         return WORDS_FOR_NO_VALUE.get(row["holds"], "none")

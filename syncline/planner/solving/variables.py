@@ -126,7 +126,7 @@ def bandwidth_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) 
 
 
 def latency_variable(spec: ProjectSpec, method: MethodBase, place: LinkPlace) -> DecisionVariable:
-    """Return the one-way latency of a link as a variable; the grid also has 0, as no other value may meet a target."""
+    """Return the one-way latency of a link as a variable; the grid also has 0, in case only 0 meets a target."""
     return DecisionVariable(
         "latency", sense="most", unit="s", owner=place.describe(), grid=(0.0, *_per_decade(*LATENCIES_S)),
         setting_at=lambda value: ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method),
