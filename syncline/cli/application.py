@@ -53,7 +53,7 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the command line and run its command, without pydantic's plugins; errors name options, not arguments."""
         plugins_before, token = os.environ.get(PLUGINS), called_by_command.set(True)
-        os.environ.setdefault(PLUGINS, "__all__")  # disables all, unless the user has chosen
+        os.environ.setdefault(PLUGINS, "__all__")  # disables all plugins, unless the user has set it
         try:
             return super().main(*args, **kwargs)
         finally:

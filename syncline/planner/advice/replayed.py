@@ -139,7 +139,7 @@ class SimulatedPlan:
         self.projection, self.method_index = projection, method_index
         self.network, self.level_sizes = network, level_sizes
         self.spec, self.workers = projection.spec, int(projection.workers[0])
-        (self.traffic,) = projection.method_plans[method_index].traffic  # there is one for all settings that exchange alike
+        (self.traffic,) = projection.method_plans[method_index].traffic  # one, as there is one spec
         self._simulated_s: dict[tuple[str, float, range], float] = {}  # by collective, bytes and ranks
 
     def step_s(self) -> float | None:

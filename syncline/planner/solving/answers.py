@@ -154,7 +154,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     predicted, optimistic, pessimistic = spans_by_bound
     value, low, high, met_above = solved_value(spans_by_bound, variable.sense, variable.grid[0])
     row_value, reason = value, None  # the value whose projection gives the answer's other columns
-    if value is None and predicted.holds == "always":  # then the value which is nearest to missing the target
+    if value is None and predicted.holds == "always":  # the row is at the value nearest to missing the target
         met = {tried: trial for tried, trial in trials.evaluations.items() if trial.is_met}
         row_value = min(met, key=lambda tried: met[tried].predicted_margin)
         reason = f"met even at {variable.text(row_value)}: {_reached_text(met[row_value], question.training)}"
@@ -254,7 +254,7 @@ def _cheapest_link(
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
     If no link meets the targets, the row is that of the link that misses them by least. The key has whether no link
-    meets the targets, whether a cost is unknown, and the cost of the cheapest link, or its bandwidth if a cost is unknown.
+    meets the targets, whether any cost is unknown, and the cost of the cheapest link, or else its bandwidth.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
