@@ -52,7 +52,7 @@ class Assumption:
 
 
 ASSUMPTION_COLUMNS = ("method", "sharding", "micro_batches", "repair_s", "spares")
-"""Columns of a projection's rows that have assumptions."""
+"""Columns of a projection's rows from which assumptions are made."""
 
 
 def option_origins(

@@ -54,7 +54,7 @@ So many take at most 3 s on one core: lockstep simulates 14 million messages of 
 0.8 GiB for this number, and events 1.5 to 2.3 million of different algorithms among workers that start together."""
 
 MOST_REPEATED_MESSAGES = {"lockstep": 8_600_000_000, "events": 13_000_000}
-"""The same for algorithms whose rounds are equal, such as a ring: 2.6 billion and 4.3 million messages per second."""
+"""`MOST_MESSAGES` of algorithms with equal rounds, such as a ring: 2.6 billion and 4.3 million messages per second."""
 
 
 def message_limit(evaluator: str, network: Network, kind: str, algorithm: str) -> float:

@@ -23,12 +23,8 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
             writer = csv.DictWriter(csv_file, list(rows[0]))
             writer.writeheader()
             for row in rows:
-                writer.writerow(
-                    {
-                        name: " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-                        for name, value in row.items()
-                    }
-                )
+                lists = {name: " ".join(map(str, cell)) for name, cell in row.items() if isinstance(cell, list | tuple)}
+                writer.writerow(row | lists)
     except OSError as error:
         raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
     return file

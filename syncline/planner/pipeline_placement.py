@@ -289,6 +289,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
+        # A spec may name positions beyond those that as many ranks need.
         num_positions = max(position_count(network, len(positions)), int(positions.max()) + 1)
         placed = among(topology(network, num_positions), positions)
         timeline = run_pipeline(pipeline, placed)

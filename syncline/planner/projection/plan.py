@@ -81,7 +81,7 @@ class _SharedPrices:
 
 
 class ProjectionPlan:
-    """The plans of every method in every setting, priced on any network; the plans do not depend on the network.
+    """Plans of every method in every setting, which do not depend on the network, and their prices on any network.
 
     Attributes:
         included: ``(S, M)``: whether the setting includes the method.

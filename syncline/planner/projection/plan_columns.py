@@ -32,7 +32,7 @@ STEP_TIMES = (
 INSIDE_TIMES = ("tensor_s", "context_s", "expert_s", "pipeline_s")
 """Fields of `syncline.costmodel.layouts.replica_step.ReplicaTimes` with a column.
 
-``inside_s`` is their sum, and waiting for the slowest worker if computing has jitter.
+``inside_s`` is their sum plus the wait for the slowest worker if computing has jitter.
 """
 
 ExtraColumns = Mapping[str, tuple[Indices, tuple[Any, ...]]]

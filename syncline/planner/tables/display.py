@@ -166,7 +166,7 @@ def _server_table(row: Record) -> Group:
             "updates": updates,
             "steps": row["steps_by_worker"][worker],
             "waited_s": row["waited_s"][worker],
-            "waited_for_s": row["waited_for_s"][worker],
+            "waited_for_s": row["waited_for_s"][worker],  # by the other workers
         }
         for worker, updates in enumerate(row["contributions"])
     ]
