@@ -237,7 +237,7 @@ class MethodPlan:
         if not has_sharers and not sends_in_backward:
             return traffic_between
 
-        # Gradients travel in buckets, which depend on the kind of sharding and the number of micro-batches.
+        # Gradients travel in buckets during the backward pass of the last micro-batch.
         spec, mask, memory_plan = settings.specs[0], self.mask, self.memory_plan
         gradient_bytes = bytes_per_number(spec.number_format)
         buckets = gradient_buckets(settings.counts, spec.bucket_size, element_bytes=gradient_bytes)
@@ -245,12 +245,12 @@ class MethodPlan:
         plans = set(zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True))
         for sharding, micro_batches in sorted(plans):
             selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
-            kind, last_buckets = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
+            kind, buckets_of_step = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
             if not has_sharers and kind == "none":  # only replicas exchange, and their gradients travel in buckets
                 for traffic in traffic_between:
                     row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                     if (row_of_setting >= 0).any():
-                        split_traffic.append(replace(traffic, row_of_setting=row_of_setting, buckets=last_buckets))
+                        split_traffic.append(replace(traffic, row_of_setting=row_of_setting, buckets=buckets_of_step))
                 continue
             # If the spec sets a bucket size, the units are buckets, unless the weights of whole layers are gathered.
             options = StepOptions(
@@ -264,7 +264,7 @@ class MethodPlan:
                 traffics = traffic_of(settings.workers, selected, spec.steps, exchanges_among)
             else:
                 traffics = traffic_of_replicas(settings.counts, settings.replicas, selected, spec.steps, options)
-            split_traffic += [replace(traffic, buckets=last_buckets) for traffic in traffics]
+            split_traffic += [replace(traffic, buckets=buckets_of_step) for traffic in traffics]
         return split_traffic
 
 

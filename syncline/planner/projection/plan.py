@@ -462,7 +462,7 @@ def shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[
 
 
 def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Return the *regular* exchanges, in every step inside a replica, and the *rare* ones, which follow them.
+    """Split exchanges into *regular* ones, in every step inside a replica, and *rare* ones, which follow them.
 
     If replicas also exchange in every step, all exchanges count as regular and are priced together.
     """

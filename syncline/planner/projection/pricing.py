@@ -82,11 +82,8 @@ class PricedSettings:
         if isinstance(communication, np.ndarray) and communication.ndim == self.ndim and len(communication) == count:
             communication = communication[rows]  # other factors have no axis of settings
         network = self.network if len(rows) == count else links_of_rows(self.network, rows)
-        settings, traffic_rows, factors = (
-            self.settings[rows],
-            self.traffic_rows[rows],
-            Factors(computing, communication),
-        )
+        settings, traffic_rows = self.settings[rows], self.traffic_rows[rows]
+        factors = Factors(computing, communication)
         return replace(self, settings=settings, traffic_rows=traffic_rows, network=network, factors=factors)
 
     def select_settings(self, values: Any) -> Any:
@@ -246,7 +243,7 @@ class StepTimeCache:
         for part in parts:
             numbers += [part.cost_s, part.encode_s]
         arrays = [np.asarray(number, dtype=np.float64) for number in numbers]
-        # Equal numbers of a link and of another network have other axes.
+        # Shapes are in the key, because equal numbers have more axes on a link with arrays than on another network.
         key = pattern_key, tuple(array.shape for array in arrays), *(array.tobytes() for array in arrays)
         if key not in self._step_times:
             self._step_times[key] = compute_step_time()
