@@ -109,7 +109,7 @@ def _layout_bytes(
         message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
-        # The levels that messages between stages cross, once per chunk. Between chunks the last stage sends to the first.
+        # Levels that messages between stages cross, once per chunk. Between chunks the last stage sends to the first.
         crossed_levels = layout.chunks * message_levels(ranks, unit_sizes)
         crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_sizes)
         for level in crossed_levels:
