@@ -31,7 +31,7 @@ from syncline.optim.scalings import check_unit
 from syncline.optim.sync import EveryStep
 from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger, trigger_trace
 
-RIGHT = "right"
+RIGHT_FACTOR = "right"
 
 GRADIENT_SUM = "held"
 """Name of the state that sums a worker's gradients until the next exchange."""
@@ -68,7 +68,7 @@ class DionRule(UpdateRule):
     @property
     def states(self) -> tuple[str, ...]:
         """Return the names of the momentum M and of the right factor Q."""
-        return (MOMENTUM, RIGHT)
+        return (MOMENTUM, RIGHT_FACTOR)
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return ``betas`` by name: mu, the decay rate of the momentum."""
@@ -79,7 +79,7 @@ class DionRule(UpdateRule):
         m, n = matrix_sides(x.shape[1:])
         rank = dion_rank(m, n, self.rank_fraction)
         momentum = torch.zeros_like(x, memory_format=torch.contiguous_format)
-        return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", param_index)}
+        return {MOMENTUM: momentum, RIGHT_FACTOR: random_columns(x, min(m, n), rank, "dion", param_index)}
 
     def add_to_momentum(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
         """Add the gradient ``g`` to the momentum M, and return M as matrices with at least as many rows as columns."""
@@ -101,11 +101,11 @@ class DionRule(UpdateRule):
         transpose_if_wide(momentum).sub_(product, alpha=1 - mu)  # a view, so that M changes in place
 
         # If workers share the memory of their factors, compute their direction once.
-        if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT]):
-            p, r, q = shared_row(p), shared_row(r), shared_row(state[RIGHT])
+        if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT_FACTOR]):
+            p, r, q = shared_row(p), shared_row(r), shared_row(state[RIGHT_FACTOR])
         else:
-            q = separate_rows(state[RIGHT])
-            state[RIGHT] = q
+            q = separate_rows(state[RIGHT_FACTOR])
+            state[RIGHT_FACTOR] = q
         q.copy_(keep_old_where_zero(new=unit_columns(r, self.eps), old=q))
         direction = p @ q.mT
         if m < n:  # the factors are those of the transposed matrix
@@ -116,7 +116,7 @@ class DionRule(UpdateRule):
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction of a single worker, computed from the factors of its momentum without an exchange."""
         momentum = self.add_to_momentum(g, state)
-        ((p, r),) = power_iteration([momentum], [state[RIGHT]], no_average)
+        ((p, r),) = power_iteration([momentum], [state[RIGHT_FACTOR]], no_average)
         return self.apply_factors(p, r, state, h)
 
 
@@ -183,7 +183,7 @@ class DionMethod(Method):
         if not self.sends_factors or not isinstance(row.rule, DionRule):
             return False
         m, n = matrix_sides(row.x.shape[1:])
-        rank = row.state[RIGHT].shape[-1]
+        rank = row.state[RIGHT_FACTOR].shape[-1]
         return is_worth_factors(m, n, rank)
 
     @override
@@ -245,7 +245,7 @@ class DionMethod(Method):
         for row in factored_rows:
             row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # each worker adds its own gradient
             momenta.append(row.rule.add_to_momentum(row.g, row.state))  # type: ignore[attr-defined]
-        factors = power_iteration(momenta, [row.state[RIGHT] for row in factored_rows], average)
+        factors = power_iteration(momenta, [row.state[RIGHT_FACTOR] for row in factored_rows], average)
         other_directions = super().directions(other_rows, t)
 
         direction_of: dict[int, Tensor | None] = {}  # by parameter index

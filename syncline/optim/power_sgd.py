@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import ParamRow, Reducer
 from syncline.optim.matrices import as_matrix, keep_old_where_zero, power_iteration, random_columns
 
-ERROR, FACTOR = "error", "factor"
+ERROR, RIGHT_FACTOR = "error", "factor"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class FactorMean(Reducer):
         if not rank:
             return {}
         _, n = matrix_sides(x.shape[1:])
-        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, n, rank, "powersgd", param_index)}
+        return {ERROR: torch.zeros_like(x), RIGHT_FACTOR: random_columns(x, n, rank, "powersgd", param_index)}
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
@@ -71,15 +71,15 @@ class FactorMean(Reducer):
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
         mean_of_row: dict[int, Tensor] = {}
-        # A parameter without a factor is never compressed, see ``init``.
-        exact_rows = [row for row in rows if t < self.warmup_steps or FACTOR not in row.state]
+        # A parameter without a right factor is never compressed, see ``init``.
+        exact_rows = [row for row in rows if t < self.warmup_steps or RIGHT_FACTOR not in row.state]
         if exact_rows:
             means = average([row.g for row in exact_rows], "gradient")
             mean_of_row = {row.param_index: mean for row, mean in zip(exact_rows, means, strict=True)}
 
         compressed_rows = [row for row in rows if row.param_index not in mean_of_row]
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
-        right = [row.state[FACTOR] for row in compressed_rows]
+        right = [row.state[RIGHT_FACTOR] for row in compressed_rows]
         if not self.warm_start:
             right = [
                 random_columns(q, *q.shape[1:], "powersgd", row.param_index, t)
@@ -90,6 +90,6 @@ class FactorMean(Reducer):
             product = compute_once_if_shared(lambda p, q: p @ q.mT, p, q).view(g.shape)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
-            row.state[FACTOR].copy_(keep_old_where_zero(new=q, old=row.state[FACTOR]))
+            row.state[RIGHT_FACTOR].copy_(keep_old_where_zero(new=q, old=row.state[RIGHT_FACTOR]))
             mean_of_row[row.param_index] = product
         return [mean_of_row[row.param_index] for row in rows]

@@ -127,11 +127,11 @@ class ModuleProperties:
 
     Attributes:
         flops: FLOPs of the forward and backward pass of the batch; None if torch counts the FLOPs of none.
-        draws: whether the module draws from a global random generator.
+        is_random: whether the module draws from a global random generator.
     """
 
     flops: float | None
-    draws: bool
+    is_random: bool
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def measure_module(
         except Exception as error:
             expected = f"a module that takes a batch; {error_clause(error)}"
             raise SpecError("problem.make_model", name, expected) from error
-        draws = not random_state.equals(GlobalState.capture(device))
+        is_random = not random_state.equals(GlobalState.capture(device))
         try:
             value = output_loss(result, loss)
         except SpecError:
@@ -178,7 +178,7 @@ def measure_module(
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
-        draws = draws or not random_state.equals(GlobalState.capture(device))  # the backward pass may draw, too
+        is_random = is_random or not random_state.equals(GlobalState.capture(device))  # the backward pass may draw, too
     swappable.take_gradients()  # removes them from the module
     flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of no operation
-    return ModuleProperties(flops if flops > 0 else None, draws)
+    return ModuleProperties(flops if flops > 0 else None, is_random)

@@ -334,7 +334,7 @@ class TorchTask:
             if parameters >= SMALL_PARAMETERS or flops >= SMALL_FLOPS:
                 return "loop", "rows large enough to be quicker one by one"
         # A batched pass would not draw a worker's random numbers from the worker's own stream.
-        obstacle = "the module draws random numbers" if properties.draws else self._find_batching_obstacle()
+        obstacle = "the module draws random numbers" if properties.is_random else self._find_batching_obstacle()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
         if option == "vmap":
