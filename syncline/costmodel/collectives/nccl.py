@@ -116,7 +116,7 @@ from syncline.errors import SpecError, one_of
 
 
 class NcclAlgorithm(NamedTuple):
-    """An algorithm of NCCL over sockets; workers send pieces before the receiver's program waits for them.
+    """An algorithm of NCCL over sockets: a worker sends pieces even before its receiver waits for them.
 
     Attributes:
         form: function ``(workers, nbytes, link, costs)`` that returns seconds.
@@ -395,7 +395,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
     for index, protocol in enumerate(PROTOCOLS):
         limit = ll_limit if protocol == "LL" else np.inf
         lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
-        # NCCL's latencies: t_0; steps inside a node, t_r and t_t; between nodes, t_n and t_m, at least alpha.
+        # NCCL's latencies: of a call, t_0; of a step inside a node, t_r and t_t, and between nodes, t_n and t_m.
         ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
         post_s = microsecond * NETWORK_POST_US[index] * is_multi_node
         ring_inner_s = np.maximum(microsecond * STEP_US["nvlink"]["ring"][index], post_s)

@@ -315,8 +315,8 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
         fp32_product(columns, rank, rows),
         fp32_product(rows, columns, rank, products - 2),
         qr(rows, rank),
-        elementwise(7 * left_bytes, kernels=11),  # the test for zero, and the signs of P
-        elementwise(11 * right_bytes, kernels=7),  # the norms of the columns of R, and Q
+        elementwise(7 * left_bytes, kernels=11),  # test P for zero, and choose its signs
+        elementwise(11 * right_bytes, kernels=7),  # norms of the columns of R, which give Q
     ]
     return UpdateWork(tuple(operations))
 

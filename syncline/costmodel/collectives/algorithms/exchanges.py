@@ -122,7 +122,7 @@ def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrAr
 
 
 def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield the rounds of an all-gather of n bytes from each worker, in which the blocks of a worker double.
+    """Yield the rounds of an all-gather of n bytes from each worker; each round doubles the blocks that a worker has.
 
     Workers exchange their blocks in pairs if P is a power of two; otherwise worker i sends to i - 1, i - 2, i - 4, ...
     """
