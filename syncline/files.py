@@ -164,8 +164,6 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """A loader that refuses duplicate keys."""
-
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             """Return the content of a mapping, or raise an error for a duplicate key."""
             seen: set[str] = set()

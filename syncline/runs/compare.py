@@ -44,9 +44,7 @@ def compare(
     figures: bool = True,
     on_progress: Callable[[list[int]], None] | None = None,
 ) -> dict[str, Any]:
-    """Train all methods, time them on all networks, and write the folder.
-
-    A method whose updates depend on the clock is trained for each network, see `trainings`.
+    """Make all `trainings` of the methods, time them on the networks, and write the folder.
 
     Args:
         exact: whether a folder that exists is an error; otherwise a number is added to the name.

@@ -187,8 +187,6 @@ def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], fold
             paths[id(shared_object)] = str(path)
 
     class Pickler(cloudpickle.Pickler):
-        """A pickler that replaces large shared objects by the paths of their files."""
-
         def persistent_id(self, obj: Any) -> str | None:
             """Return the path that is pickled in place of an object; None if the object itself is pickled."""
             return paths.get(id(obj))

@@ -172,8 +172,6 @@ def _pickler_class() -> Any:
     import torch
 
     class Pickler(cloudpickle.Pickler):
-        """A pickler that replaces what differs between processes."""
-
         def reducer_override(self, obj: Any) -> Any:
             """Return a function and its arguments that stand for an object, as ``object.__reduce__`` does."""
             if isinstance(obj, torch.Tensor) and obj.layout == torch.strided:

@@ -178,8 +178,7 @@ class AsyncTrained:
     def record(self) -> dict[str, Any]:
         """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker.
 
-        ``ages`` counts updates by age at the workers' servers, ``ages_above`` at the global server; ``contributions``
-        counts them by worker.
+        Updates are counted by age at the workers' servers in ``ages``, at the global one in ``ages_above``.
         """
         updates, workers = self.result.columns(), self.plan.settings.workers
         ages, merge_ages = updates["age"], [merge.age for merge in self.result.merges]
