@@ -112,7 +112,11 @@ def evaluate_settings(
         rows = rows[len(methods) - 1 :: len(methods)]  # each baseline's row precedes the method's
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_empty:
-            rows = with_training(rows, [method_spec], training).as_plain()
+            # One network at a time, because `with_training` finds a row's network by name, and these share one.
+            rows = [
+                with_training([row], [method_spec.model_copy(update={"networks": (network,)})], training).as_plain()[0]
+                for row, network in zip(rows, networks, strict=True)
+            ]
         network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]
         if targets.need_shares:
             network_shares = _shares(method_spec, networks)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import syncline as sl
 from syncline.costmodel import NETWORKS
+from syncline.costmodel.collectives.nccl import DATA_CENTRE_S
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.solving.link_selection import place_of
 from syncline.planner.solving.variables import CLOSE
@@ -250,3 +251,10 @@ def test_what_does_not_fit_is_no_answer_where_it_has_to() -> None:
     (both,) = sl.solve("workers", **asked, methods="diloco", step_time="60s").rows
     assert (clock["value"], clock["holds"], both["holds"], both["decides"]) == (None, "unknown", "never", "memory")
     assert clock["why"] == "does not fit into the memory of a100"
+
+
+def test_traffic_is_paid_for_by_the_latency_of_each_tried_link() -> None:
+    target = {"tokens": "20B", "budget": "3k", "prices": "aws-p5-2026-11"}
+    (row,) = sl.solve("latency", **ASKED, methods="ddp-adam", networks="10gbe", **target).rows
+    assert row["holds"] == "up to"
+    assert row["value"] == pytest.approx(DATA_CENTRE_S, rel=1e-3)  # a longer latency leaves the data centre
