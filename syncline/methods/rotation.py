@@ -58,7 +58,7 @@ class RotationBase(DataParallelBase):
 
     @model_validator(mode="after")
     def _check_allocation_has_renewals(self) -> Self:
-        """Raise an error for an allocation of renewals if no basis is renewed."""
+        """Raise an error for ``allocation``, which says which basis is renewed when, if no basis is renewed."""
         if self.frequency is None and self.allocation != "uniform":
             raise refusal("allocation", self.allocation, "uniform without a frequency, as no basis is renewed")
         return self

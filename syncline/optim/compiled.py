@@ -41,7 +41,9 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
             level = row[i] / norm * levels
             lower_level = np.floor(level)
-            q = lower_level + np.float32(u >= unit - (level - lower_level))  # the sum level + u could be rounded up
+            q = lower_level + np.float32(
+                u >= unit - (level - lower_level)
+            )  # not floor(level + u): that sum may be rounded up
             out_row[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 

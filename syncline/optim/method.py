@@ -203,7 +203,7 @@ class Method(torch.optim.Optimizer):
         except (TypeError, ValueError) as error:
             raise SpecError("params", torch_group["params"], f"{EXPECTED_PARAMS} ({error_text(error)})") from None
         self._rules += rules
-        self._shares_rows = None  # the next step decides for the new parameters
+        self._shares_rows = None  # the next step decides whether the workers share one copy of the new parameters
 
     def _compressed_averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
         """Return the averages of states that are sent through a compressor; refuse options that contradict it."""

@@ -214,7 +214,7 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
     """Return ``floor(x s / max|x| + u)``: stochastic rounding over the whole range, with expectation ``x s / max|x|``.
 
     Args:
-        x: tensors of the rows, ``(R, *s)``.
+        x: tensors of the R rows, ``(R, ...)``.
         levels: s, the largest integer.
         uniform: random numbers u in [0, 1), with the shape of x; with 1/2, numbers are rounded to the nearest integer.
 

@@ -236,7 +236,7 @@ class TorchRule(SteppingRule):
 
 
 def _scaled_up(side: int, large_sides: dict[int, int]) -> int:
-    """Return a side of a state of a large parameter, from the side of the same state of a small parameter.
+    """Return the side of a large parameter's state that corresponds to a side of a small parameter's state.
 
     The sides of the small parameter are different primes, or 1; ``large_sides`` maps them to the large parameter's
     sides. In a product of these primes, the large sides replace the primes. Any other side does not depend on the

@@ -131,7 +131,7 @@ def _from_file(file: Path, path: str) -> ModelShape:
     if not name:
         name = file.resolve().parent.name if file.stem == "config" else file.stem
     shape = _from_mapping({"name": name, **fields}, path)
-    if isinstance(shape, ModelShape) and not shape.source:
+    if isinstance(shape, ModelShape) and not shape.source:  # a model of a user's call may be a module
         return replace(shape, source=str(file))
     return shape
 
@@ -163,7 +163,7 @@ def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
 
 
 def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
-    """Return the transformer of the fields of a `ModelShape`, some by their short names."""
+    """Return the transformer that a mapping describes by fields of `ModelShape` or their short names."""
     if not _has_model_fields(mapping):
         raise SpecError(path, dict(mapping), f"{EXAMPLE}; known model types: {', '.join(MODEL_TYPES)}")
     short_names = {field: short_name for short_name, field in SHORT_NAMES.items() if short_name in mapping}

@@ -90,8 +90,8 @@ class GlooAlgorithm(NamedTuple):
 
     Attributes:
         form: function ``(workers, nbytes, alpha_s, link)`` that returns the seconds of the closed form, without those
-            of `GlooCosts.software_s`. ``alpha_s`` is the latency with the overheads of a message; ``link.tcp`` are
-            gloo's connections.
+            of `GlooCosts.software_s`. ``alpha_s`` is the latency with the overheads of a message; ``link.tcp``
+            describes the TCP connections that carry gloo's messages.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link], FloatOrArray]

@@ -155,7 +155,7 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     if sizes is None:
         return None
     member_sizes = []
-    unit_workers = lower_members = 1
+    unit_workers = lower_members = 1  # workers of a unit, and members of a unit one level below
     num_members = len(topology.members)
     for size in sizes:
         unit_workers *= size

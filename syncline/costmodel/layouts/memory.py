@@ -417,7 +417,7 @@ def _rebuilt_bytes(
         modules: recomputed modules.
         w: bytes of a number.
         operand: bytes of a number of a matrix's input.
-        hidden_bytes: bytes of a hidden number, before and after the activation.
+        hidden_bytes: bytes of a hidden number: those before the activation plus those after it.
     """
     gate = 2 if shape.gated else 1
     norm_results_bytes = 2.0 * operand * shape.width  # inputs of the first matrices of attention and of the MLP

@@ -297,9 +297,10 @@ class LevelChannels(NamedTuple):
 class LevelTopology(ByValue, NetworkTopology):
     """The topology of workers on a network of levels: its channels, and the path of each message.
 
-    The first channels are the rails, level by level from the inside out: all rails of a level up, then down; the
-    innermost rails are the workers' own links. The pools of the oversubscribed levels follow: a channel up for all
-    rails of each unit, then the channels down. A half-duplex link uses its channel up both ways.
+    The first channels are the rails, level by level from the inside out. A level has the channels of all its rails
+    upwards, then those downwards; the innermost rails are the workers' own links. After the rails come those
+    of the oversubscribed levels: a channel upwards for each unit, which its rails share, then the channels downwards. A
+    half-duplex link uses its upward channel both ways.
 
     Args:
         network: the levels.

@@ -230,7 +230,7 @@ class NcclCosts:
         return (first_part, *[other_part] * (self.slices - 1))
 
     def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
-        """Return the seconds of a call on top of its messages: ``call_s``, and the latencies of a ring or chain."""
+        """Return the seconds of a call beside its messages: ``call_s``, and more latencies of the ring or the chain."""
         latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
         return self.call_s + latencies * latency_s
 

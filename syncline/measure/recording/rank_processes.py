@@ -55,7 +55,7 @@ def fork_process() -> int:
 
 def set_up_child() -> None:
     """Let a forked child ignore Ctrl-C, end on SIGTERM, and write its output line by line to standard error."""
-    atexit._clear()  # drops the parent's functions; the caller runs those of the script
+    atexit._clear()  # the parent's exit functions are not the child's
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)  # what goes to standard output, 1, goes to standard error, 2
@@ -318,7 +318,7 @@ class IdleTimer:
         if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE_CPU_SHARE * len(pids) * elapsed_s:
             self.idle_s = 0.0
         else:
-            self.idle_s += min(elapsed_s, 2 * self.period_s)
+            self.idle_s += min(elapsed_s, 2 * self.period_s)  # a longer gap means that this process was suspended
         self.last_reading_s += elapsed_s
         self.cpu_s = cpu_s or 0.0
         return self.idle_s > self.limit_s

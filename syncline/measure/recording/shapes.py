@@ -217,9 +217,8 @@ def record_by_shapes(
     """Run a script on tensors that have shapes and no values, and return its record.
 
     Args:
-        ranks: the ranks to record. Each of them stands for the following ranks of its role (see `Families.role`) up to
-            the next recorded one, and the first of a role also for the ranks before it. If the list is empty, the
-            function chooses the ranks.
+        ranks: the ranks to record; if empty, the function chooses them. A rank that is not recorded is taken to be like
+            the last recorded rank of its role before it, or else the first one after it, see `Families.role`.
         options: whether the script sees GPUs and may branch on clocks.
 
     Raises:

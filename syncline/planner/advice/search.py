@@ -364,7 +364,7 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
 
 
 def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -> str:
-    """Return the finest parallelism, tensor first, whose groups communicate between the largest units of a network."""
+    """Return the first kind of traffic, from tensor parallelism to gradients, that leaves a network's largest units."""
     layout = plan.layout
     inner_sizes = unit_sizes(question.network, question.workers)[:-1]
     unit_size = inner_sizes[-1] if inner_sizes else 1

@@ -61,7 +61,7 @@ class StepTimes:
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
-        trigger_s: seconds of each step in which a worker decides whether to send, ``(T,)``.
+        trigger_s: seconds that the decision whether to send takes in each step, ``(T,)``.
         optimizer_s: seconds of each worker's update in each step, ``(P,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
     """

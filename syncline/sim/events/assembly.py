@@ -103,7 +103,7 @@ class Assembly:
                 workers that are left.
 
         Returns:
-            The number of the kind of collective with which all workers begin, if they share a program; else None.
+            The index of the kind of collective with which all workers begin, if they share a program; else None.
         """
         _, streams = self.state.take("streams", self.workers)
         streams["worker"] = np.arange(self.workers)

@@ -173,8 +173,8 @@ class Routes:
         Args:
             senders: ``(N,)`` workers.
             receivers: ``(N,)`` workers.
-            added_s: for gloo's connections, on which a message's latency and overhead come after its bytes: further
-                seconds after the bytes; None for messages by a start rule.
+            added_s: seconds between a message's last byte and its arrival on gloo's connections, beside its latency and
+                overhead; None for messages that start by the eager or the rendezvous rule.
             eager: whether the latency comes after the bytes even by the rendezvous rule, as for NCCL.
             latency_factor: factor of the paths' latencies.
             flow_bytes_per_s: largest rate of a flow. Where it limits a flow, each route has a channel of its own of

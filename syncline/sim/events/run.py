@@ -30,9 +30,9 @@ def run_events(
     in the order in which the worker's programs receive them. By the rule
 
     - *eager*, a message starts when its sender has queued it and both ports are free, wherever its receiver's program
-      is: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message
-      arrives alpha later;
-    - *rendezvous*, it starts when both ends have come to it: ``start``, alpha + o pass, the bytes flow, both ends go
+      is. The sender is busy for the overhead o, then the bytes flow, then both ports are free. The message arrives
+      alpha later;
+    - *rendezvous*, it starts when both ends have come to it. Then alpha + o pass, the bytes flow, and both ends go
       on. In a collective, a worker comes to all messages of a round once its earlier rounds are over.
 
     Collectives of gloo have their own rule, see `syncline.sim.events.core.messages`. On a network with the times of

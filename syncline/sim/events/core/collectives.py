@@ -73,7 +73,7 @@ def link_part_to_instance(addresses, part_id, instance_id):
 
 @core_function("void")
 def list_new_parts(addresses):
-    """Append the parts that Python has added to the lists of their collective and of their incoming port."""
+    """Append each part that Python has added to the list of its collective, and to that of its incoming port."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
     )  # fmt: skip
