@@ -34,6 +34,7 @@ from syncline.units import parse_bandwidth, parse_seconds
 
 UNITS = {
     "bandwidth_gbit_s": ("bandwidth", "Gbit/s"), "bandwidth_mbit_s": ("bandwidth", "Mbit/s"),
+    "gbit_s": ("bandwidth", "Gbit/s"), "mbit_s": ("bandwidth", "Mbit/s"),
     "latency_ms": ("latency", "ms"), "rtt_ms": ("rtt", "ms"),
 }  # fmt: skip
 """Field and unit of the columns of a table whose name has the unit of the numbers in it."""

@@ -45,6 +45,8 @@ def test_rows_may_be_a_file_a_frame_or_matrices(tmp_path, monkeypatch):
     for made in (
         network({**GIVEN, "lines": "lines.csv"}),
         network({**GIVEN, "lines": frame}),
+        network({**GIVEN, "lines": frame.rename(columns={"bandwidth_mbit_s": "mbit_s"})}),  # as `validate` reads it
+        network({**GIVEN, "lines": frame.assign(bandwidth_mbit_s=None, gbit_s=frame["bandwidth_mbit_s"] / 1000)}),
         network({"places": PLACES, "bandwidth": bandwidth, "rtt": rtt}),
     ):
         assert made.places == expected.places
