@@ -34,10 +34,10 @@ WEIGHT_REUSING_LAYERS = (nn.modules.conv._ConvNd, nn.RNNBase)
 def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     """Return the trainable parameters of a module and its FLOPs per token.
 
-    Without example inputs the FLOPs per token are ``6 N``, see `multiplied_parameters`. They leave out attention's
-    scores, and an output head that is the embedding table itself. With example inputs, torch's ``FlopCounterMode``
-    counts the forward and backward pass on the meta device. A token is then a number of an integer tensor, or a row (a
-    sample) of any other tensor.
+    Without example inputs the FLOPs per token are those of `weight_flops`. They leave out attention's scores, and an
+    output head that is the embedding table itself. With example inputs, torch's ``FlopCounterMode`` counts the forward
+    and backward pass on the meta device. A token is then a number of an integer tensor, or a row (a sample) of any
+    other tensor.
 
     Args:
         model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of the module's arguments.
@@ -62,17 +62,18 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     if not tensors:
         raise SpecError(path, name, "a module that has parameters to learn")
     if inputs is None:
-        return ModuleShape(name, tensors, 6.0 * multiplied_parameters(module, name, path))
+        return ModuleShape(name, tensors, weight_flops(module, name, path))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     on_meta = tree_map(lambda value: value.to("meta") if isinstance(value, Tensor) else value, inputs)
     flops, tokens, samples = _count_flops(module, tuple(on_meta), name, path)
     return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
 
 
-def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
-    """Return the number N of weights that multiply each token once; 6 N approximates the FLOPs per token.
+def weight_flops(module: nn.Module, name: str, path: str = "model") -> float:
+    """Return the FLOPs per token of the weights that multiply each token once: ``6 N + 4 F``.
 
-    These are the weights of two dimensions and more, except tables of embeddings that are not tied to a linear layer.
+    N is the number of trainable weights, F that of frozen ones, which have no gradient. Both count weights of two
+    dimensions and more, except tables of embeddings that are not tied to a linear layer.
 
     Args:
         name: name of the model, for the error line.
@@ -85,7 +86,8 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
     heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
     only_looked_up = tables - heads
-    return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in only_looked_up)
+    weights = [p for p in module.parameters() if p.ndim >= 2 and id(p) not in only_looked_up]
+    return sum((6.0 if p.requires_grad else 4.0) * p.numel() for p in weights)
 
 
 def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:

@@ -45,6 +45,13 @@ def test_a_head_that_shares_the_weight_of_a_table_is_work() -> None:
     assert [one.name for one in module_shape(net, "mine").tensors if one.is_matrix] == ["1.weight"]
 
 
+def test_frozen_weights_have_no_gradient_to_compute() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2, bias=False))
+    assert module_shape(net, "mine").flops_per_token == 6 * 4 * 4 + 4 * 4 * 4 + 6 * 4 * 2
+    # Operations count the gradient of the inputs for all layers but the first, whose inputs are no activations.
+    assert module_shape((net, torch.zeros(2, 4)), "mine").flops_per_token == 4 * 4 * 4 + 4 * 4 * 4 + 6 * 4 * 2
+
+
 def test_with_an_input_the_work_is_counted_by_operation() -> None:
     made = module_shape(shape_only(lambda: (gpt(), torch.zeros(2, SHAPE.sequence, dtype=torch.long))), "mine")
     assert made.flops_per_token == SHAPE.flops_per_token
