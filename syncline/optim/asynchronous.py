@@ -261,8 +261,8 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
         scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
     else:
-        expected = "a rule with one momentum to look ahead along: sgdm, adam, nadam, ada-sgd"
-        raise SpecError("method.rule", method.rule, expected)
+        expected = "another remedy, or a rule with one momentum to look ahead along: sgdm, adam, nadam, ada-sgd, adopt"
+        raise SpecError("method.remedy", "look-ahead", expected)
     state = method.state.get(p)
     if not state:
         return p.detach().clone()

@@ -221,7 +221,7 @@ def test_a_parameter_without_a_worker_axis_keeps_its_shape() -> None:
 )
 def test_a_rule_without_just_one_momentum_is_refused(rule: UpdateRule) -> None:
     method, p = stepped(rule, [[1.0]])
-    with pytest.raises(SpecError, match=r"^method\.rule: got .*; expected a rule with one momentum"):
+    with pytest.raises(SpecError, match=r"^method\.remedy: got 'look-ahead'; expected .* a rule with one momentum"):
         look_ahead(method, p, 1)
 
 
