@@ -28,6 +28,12 @@ SYNC_BYTES = 250 * 2**20
 """Bytes of a bucket of the first rank's parameters. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
 
 
+def _copy_each(tensors: Sequence[Tensor]) -> None:
+    """Record a kernel for each tensor that reads and writes each of its bytes once."""
+    for tensor in tensors:
+        RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * tensor_bytes([tensor])))
+
+
 def assign_to_buckets(tensors: Sequence[Tensor], *limits_bytes: float, in_order: bool = False) -> list[list[Tensor]]:
     """Return buckets of tensors of one type each, as torch's DDP does; a bucket is full when it reaches its limit.
 
@@ -89,7 +95,7 @@ class ShapedDataParallel(nn.Module):
         limits = self.limits_bytes if find_unused_parameters else [sys.maxsize]
         self.buckets = assign_to_buckets(self.parameters_to_average, *limits)[::-1]  # gradients come last to first
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
-        self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
+        self.all_reduces: list[tuple[Any, list[Tensor]]] = []  # calls of the current backward pass, with their buckets
         for parameter in self.parameters_to_average:
             parameter.register_post_accumulate_grad_hook(self._handle_gradient)
 
@@ -123,12 +129,10 @@ class ShapedDataParallel(nn.Module):
         """Start the all-reduce of the next bucket."""
         bucket = self.buckets[self.next_bucket]
         self.next_bucket += 1
-        nbytes = tensor_bytes(bucket)
         with RECORDER.silence():
             flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-        # One kernel divides the gradients and copies them into the bucket: it reads and writes each byte once.
-        RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
-        self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
+        _copy_each(bucket)  # into the bucket, divided by the number of ranks
+        self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), bucket))
 
     def _finish_backward(self) -> None:
         """Send the remaining buckets at the end of a backward pass, and wait for all."""
@@ -138,10 +142,10 @@ class ShapedDataParallel(nn.Module):
             with RECORDER.silence():
                 are_used = torch.empty(len(self.parameters_to_average), dtype=torch.int32)
             usage = dist.all_reduce(are_used, group=self.process_group, async_op=True)
-        for all_reduce, nbytes in self.all_reduces:
+        for all_reduce, bucket in self.all_reduces:
             all_reduce.wait()
-            if not self.gradient_as_bucket_view:  # a kernel copies the gradients out of the bucket
-                RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
+            if not self.gradient_as_bucket_view:
+                _copy_each(bucket)  # out of the bucket
         if self.find_unused_parameters:
             usage.wait()
         if not self.has_final_buckets:

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from syncline.errors import SpecError, SynclineError
+from syncline.measure.recording.operations import tensor_bytes
 from syncline.measure.recording.ranks import ForeignScript, trace_program
-from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started
+from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, Stepped
 from syncline.measure.recording.shaped_ddp import assign_to_buckets
 from syncline.measure.recording.shapes import Families, ShapedRecord, record_by_shapes
 from tests.measure.recording.shaped_scripts import BATCH, CONTEXT, LAYERS, STEPS, VOCABULARY, WIDTH, Model
@@ -27,6 +28,13 @@ def flops_of(record: RankRecord) -> float:
     """Per step."""
     computed = (event for event in record.events if isinstance(event, Computed))
     return sum(op.flops for event in computed for op in record.segments[event.segment]) / record.steps
+
+
+def last_step_bytes(record: RankRecord) -> Counter[float]:
+    """Return how many operations of the last step read and write so many bytes."""
+    ends = [i for i, event in enumerate(record.events) if isinstance(event, Stepped)]
+    computed = (event for event in record.events[ends[-2] : ends[-1]] if isinstance(event, Computed))
+    return Counter(op.nbytes for event in computed for op in record.segments[event.segment])
 
 
 def calls_of_record(record: RankRecord) -> Counter[tuple[str, int]]:
@@ -72,6 +80,10 @@ def test_bytes_and_flops_are_those_of_real_math() -> None:
         real = trace_program(ForeignScript(SCRIPT, words), 2)
         of = by_shapes(2, *words, ranks=(0,))
         assert flops_of(of.recorded[0]) == flops_of(real[0])
+        if words == ("ddp",):  # a kernel copies each gradient into its bucket, another one out of it
+            shaped_bytes, real_bytes = last_step_bytes(of.recorded[0]), last_step_bytes(real[0])
+            smallest_copy = min(2 * tensor_bytes([parameter]) for parameter in Model().parameters())
+            assert not shaped_bytes - real_bytes and max(real_bytes - shaped_bytes) < smallest_copy
         mine, theirs = calls_of_record(of.recorded[0]), calls_of_record(real[0])
         if words[0] == "ddp":  # which compares shapes and sends its first state in pieces of its own
             mine, theirs = (
