@@ -60,12 +60,14 @@ class Graph(CostsOfLinks):
         """Raise ``SpecError`` for hosts and routes that the edges do not have, and for hosts that appear twice."""
         if not self.hosts:
             raise SpecError("network.hosts", [], "at least one host")
+        if not self.edges and len(self.hosts) > 1:  # a lone host needs no edge
+            raise SpecError("network.edges", [], "edges between the hosts")
         joined_nodes = self._joined_nodes()
         nodes = {node for pair in joined_nodes for node in pair}
         for i, host in enumerate(self.hosts):
             if host in self.hosts[:i]:
                 raise SpecError(f"network.hosts.{i}", host, "a host that is not in the graph yet")
-            if host not in nodes and len(self.hosts) > 1:  # a lone host needs no edge
+            if host not in nodes and len(self.hosts) > 1:
                 raise SpecError(f"network.hosts.{i}", host, f"the end of an edge: {one_of(nodes, host)}")
         for i, host in enumerate(self.forwards):
             if host not in self.hosts:

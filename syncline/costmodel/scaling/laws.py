@@ -253,7 +253,9 @@ def joint_bounds(value: float, error_logs: Sequence[Bounds]) -> Bounds:
     """
     bounds: list[float | None] = []
     for sign, logs in zip((-1, 1), zip(*error_logs, strict=True), strict=True):  # lower, then upper
-        known = [log for log in logs if log is not None]
-        bounds.append(value * float(np.exp(sign * np.hypot.reduce(known))) if len(known) == len(logs) else None)
+        measured_logs = [log for log in logs if log is not None]
+        bounds.append(
+            value * float(np.exp(sign * np.hypot.reduce(measured_logs))) if len(measured_logs) == len(logs) else None
+        )
     low, high = bounds
     return low, high

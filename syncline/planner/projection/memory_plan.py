@@ -153,9 +153,11 @@ def plan_memory(
         micro_batches = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
         free_bytes = limit - state_bytes[kind_index, settings]
-        least = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        least = np.clip(np.ceil(least), 1, max_micro_batches).astype(np.int64)
-        divisors = [_next_divisor(*pair) for pair in zip(least.tolist(), sequences.tolist(), strict=True)]
+        min_micro_batches = np.divide(
+            activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0
+        )
+        min_micro_batches = np.clip(np.ceil(min_micro_batches), 1, max_micro_batches).astype(np.int64)
+        divisors = [_next_divisor(*pair) for pair in zip(min_micro_batches.tolist(), sequences.tolist(), strict=True)]
         micro_batches = np.array(divisors, dtype=np.int64)
     parts_of_kinds = [memory.parts for memory in memories]
     parts: dict[str, Any] = {}  # with the chosen kind of sharding in each setting

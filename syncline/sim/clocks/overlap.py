@@ -330,10 +330,10 @@ class Streams:
         """Let some workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
         return self._advance(step, "wait", np.maximum(self.now_s, end_s), workers)._replace(label=call.label)
 
-    def _advance(self, step: int, what: str, until_s: Floats, workers: Members = None) -> Spans:
+    def _advance(self, step: int, kind: str, until_s: Floats, workers: Members = None) -> Spans:
         """Let the compute streams of some workers be busy until ``until_s``, ``(P,)`` seconds; return the spans."""
         start_s, self.now_s = self.now_s, self._updated_times(workers, new_s=until_s, old_s=self.now_s)
-        return Spans("compute", what, what, start_s, self.now_s, self._no_bytes, step, workers)
+        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, workers)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of the ``changed`` workers and the old times of the others, ``(P,)`` seconds."""

@@ -250,13 +250,13 @@ class ElasticTraining:
         last_step = first_step + math.ceil(num_steps_left - 1e-9)  # a rounding error must not add a step
         end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
         joined_s: dict[int, float] = {}  # times of return of workers that wait for the end of the step
-        left: list[int] = []
-        while not left:
+        leavers: list[int] = []
+        while not leavers:
             now_s = min(roster.next_s(), self.until_s, end_s)
             if now_s in (end_s, self.until_s):
                 break
             change = roster.take_next_change(costs)
-            left = change.left
+            leavers = change.left
             if change.joined and not joined_s:  # the others pause after the present step
                 last_step = work.done_by(first_step, now_s - start_s) + 1
                 end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
@@ -264,8 +264,8 @@ class ElasticTraining:
         done = last_step if now_s == end_s else work.done_by(first_step, now_s - start_s)
         self._add_costs(start_s, now_s, first_step, done, present)
         costs.down_s += sum(now_s - since_s for since_s in joined_s.values())
-        if left or (joined_s and now_s < self.until_s):
-            return self._change_group(now_s, Change(now_s, left, [*joined_s]))
+        if leavers or (joined_s and now_s < self.until_s):
+            return self._change_group(now_s, Change(now_s, leavers, [*joined_s]))
         return now_s
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:

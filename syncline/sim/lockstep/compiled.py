@@ -40,16 +40,18 @@ def run_rounds(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
             first_cost = first + max_halo - halo  # index at which the costs of these workers begin
             for low in range(stride, halo + stride, stride):
                 high = end - low  # times from ``low`` to ``high`` are right after this round
-                before, own, result = times[low - stride : high - stride], times[low:high], next_times[low:high]
+                before, own_times, result = times[low - stride : high - stride], times[low:high], next_times[low:high]
                 sent = own_cost[first_cost + low : first_cost + high]
                 received = message_cost[first_cost + low - stride : first_cost + high - stride]
                 if eager:
                     for i in range(len(result)):
-                        result[i] = max(own[i] + sent[i], before[i] + received[i])
+                        result[i] = max(own_times[i] + sent[i], before[i] + received[i])
                 else:
                     after = times[low + stride : high + stride]
                     for i in range(len(result)):
-                        result[i] = max(max(after[i], own[i]) + sent[i], max(before[i], own[i]) + received[i])
+                        result[i] = max(
+                            max(after[i], own_times[i]) + sent[i], max(before[i], own_times[i]) + received[i]
+                        )
                 times, next_times = next_times, times
             x[first : first + end - 2 * halo] = times[halo : end - halo]
     return x

@@ -293,6 +293,7 @@ def test_a_network_says_what_it_is(value: Any, said: str) -> None:
         ),
         (GRAPH | {"routes": [["a", "s", "a", "c"]]}, "network.routes.0: got"),
         (GRAPH | {"hosts": ["a", "a"]}, "network.hosts.1: got 'a'"),
+        (GRAPH | {"edges": []}, "network.edges: got []; expected edges between the hosts"),
         ({"preset": "wan", "loss": 1.0}, "network.loss: got 1.0; expected a fraction of the packets"),
         ({"preset": "wan", "loss": "1%"}, "network.loss: got '1%'"),
         ({"preset": "wan", "streams": 4}, "network.streams: got 4; expected loss as well"),
