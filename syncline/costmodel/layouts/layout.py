@@ -120,7 +120,12 @@ class Layout:
     @property
     def workers(self) -> int:
         """Return the number of workers of a replica: ``t c d k``."""
-        return self.tensor * self.context * self.data * self.pipeline
+        return self.model_parallel_workers * self.data
+
+    @property
+    def model_parallel_workers(self) -> int:
+        """Return the number of workers of a replica that compute the same sequences together: ``t c k``."""
+        return self.tensor * self.context * self.pipeline
 
     @property
     def gradient_workers(self) -> int:

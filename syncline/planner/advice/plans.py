@@ -175,8 +175,7 @@ def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
 def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
     sequences = question.batch_tokens // question.model.sequence
-    model_parallel_workers = layout.workers // layout.data
-    groups = question.workers // model_parallel_workers
+    groups = question.workers // layout.model_parallel_workers
     if sequences % groups == 0:
         return None
     return f"{sequences:,} sequences of a batch do not divide evenly over {groups:,} groups that compute them"

@@ -136,7 +136,7 @@ def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, polic
 
 def _micro_sequences(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
     """Return the number of sequences of a micro-batch on the workers of one data-parallel rank."""
-    return float(spec.worker_tokens * layout.workers / layout.data / spec.model.sequence / micro_batches)
+    return float(spec.worker_tokens * layout.model_parallel_workers / spec.model.sequence / micro_batches)
 
 
 def _offload_s(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
@@ -180,8 +180,7 @@ class IntraReplica:
         self.worker_tensors = worker_tensors(spec.model, layout)
         if spec.adapters is not None:
             self.worker_tensors = self.worker_tensors.with_adapters(spec.adapters)
-        # The workers of a data-parallel rank compute their tokens together.
-        self.tokens = spec.worker_tokens * layout.workers // layout.data
+        self.tokens = spec.worker_tokens * layout.model_parallel_workers
         self.kernels = spec.compute.kernels
         self.bytes_per_number = bytes_per_number(spec.number_format)
 

@@ -299,14 +299,13 @@ def _memory_budget(
     Activations are those of a whole batch; `plan_memory` divides them by the number of micro-batches. With a policy
     of None they are not counted.
     """
-    model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
         """Return the usable bytes, the sequences of a batch, and the bytes of activations under each policy."""
         model, options, limit_bytes = spec.model, spec.memory, usable_bytes(spec.memory_machine)
         if not isinstance(model, ModelShape):  # the activations of a module are unknown
             return limit_bytes, 1.0, *[0.0 for _ in policies]
-        sequences = model_parallel_workers * spec.worker_tokens / model.sequence
+        sequences = layout.model_parallel_workers * spec.worker_tokens / model.sequence
         micro_batches = options.micro_batches or 1
         if layout.pipeline > 1 and options.micro_batches is None:  # by default a pipeline's micro-batch is one sequence
             micro_batches = max(1, int(sequences))
