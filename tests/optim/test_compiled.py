@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -117,7 +116,6 @@ def test_coefficients_are_decoded_alike(
         assert torch.equal(by_loops.nan_to_num(0, 0, 0), by_products.nan_to_num(0, 0, 0))
 
 
-@pytest.mark.skipif("MKL_CBWR" in os.environ, reason="MKL adds in another order with the kernels of old CPUs")
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="another library may add in another order")
 def test_large_blocks_are_transformed_by_the_loop() -> None:
     assert loop_adds_like_products(64, (64, 64))
