@@ -84,6 +84,7 @@ def calibrate(
     spec: str | Path | None = None,
     *,
     logs: Sequence[str] | None = None,
+    algorithm: str | None = None,
     workers: int | Sequence[int] = (2, 4),
     network: Any = None,
     sizes: str | Sequence[str | float] | None = None,
@@ -104,6 +105,8 @@ def calibrate(
         spec: Spec whose problem's training steps are timed; by default the problem digits.
         logs: Logs to make the network from, in place of measurements: outputs of nccl-tests, DeepSpeed's communication
             benchmarks, iperf3 -J, ping, or tables of regions.
+        algorithm: Algorithm of the collectives in the logs: a name, or gloo or nccl; by default auto, the fastest for
+            each call.
         workers: Numbers of processes to measure with, one after another.
         network: Network whose latency and bandwidth are known; by default both are fitted.
         sizes: Tensor sizes of the collectives; by default 4 B to 16 MiB.

@@ -19,7 +19,7 @@ from syncline.fields import checked_argument
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.questions.catalogue import Reproduce
 from syncline.questions.clock import Pipeline
-from syncline.questions.declare import listed
+from syncline.questions.declare import SHELL, Question, flag_of, listed
 from syncline.questions.processes import Calibrate, Launch
 from syncline.questions.scripts import NETWORKS, Trace, Whatif
 from syncline.questions.trainings import Compare, Replicate, Run, Sweep
@@ -160,10 +160,15 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     if question.logs:  # the user has measured with nccl-tests, for example
         from syncline.measure.calibration.from_logs import calibrate_from_logs
 
+        _refuse_changes(question, ("logs", "algorithm", "out", "json"), "none with --from, which measures nothing")
         with result_place(question, "cluster.yaml", folder="") as target:
-            answer = calibrate_from_logs(question.logs, target.path, command=command, exact=target.exact)
+            answer = calibrate_from_logs(
+                question.logs, target.path, algorithm=question.algorithm, command=command, exact=target.exact
+            )
         tables = later("syncline.measure.calibration.tables:log_tables", answer)
         return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
+    if question.algorithm is not None:
+        raise SpecError("--algorithm", question.algorithm, "none without --from: the backend chooses the algorithms")
     from syncline.measure.calibration.calibrate import calibrate
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, plan_of_options
     from syncline.measure.launching.process import Launch as Options
@@ -186,6 +191,14 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         raise SynclineError(answer["failed"])
     tables = later("syncline.measure.calibration.tables:calibrate_tables", answer)
     return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
+
+
+def _refuse_changes(question: Question, allowed: Sequence[str], expected: str) -> None:
+    """Raise ``SpecError`` for the first field that differs from its default, except those named in ``allowed``."""
+    for declared in question.declared(SHELL):
+        value = getattr(question, declared.name)
+        if declared.name not in allowed and listed(value) != listed(declared.default):
+            raise SpecError(flag_of(declared), value, expected)
 
 
 def answer_reproduce(question: Reproduce) -> Result:

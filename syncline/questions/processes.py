@@ -78,6 +78,7 @@ class Calibrate(
         "syncline calibrate",
         "syncline calibrate --workers 2,4 --out lab.yaml",
         "syncline calibrate --from nccl.log -o my-cluster.yaml",
+        "syncline calibrate --from nccl.log --algorithm ring -o my-cluster.yaml",
         "syncline calibrate --from iperf/*.json -o lines.yaml",
         "syncline project --network cluster.yaml",
     ),
@@ -102,6 +103,10 @@ class Calibrate(
         "Logs to make the network from, in place of measurements: outputs of nccl-tests, DeepSpeed's communication "
         "benchmarks, iperf3 -J, ping, or tables of regions.", flag="--from", metavar="FILE", repeatable=True,
         several=True,
+    )  # fmt: skip
+    algorithm: str | None = shared.algorithm(
+        help="Algorithm of the collectives in the logs: a name, or gloo or nccl; by default auto, the fastest for each "
+        "call.",
     )  # fmt: skip
     workers: int | Sequence[int] = option(
         "Numbers of processes to measure with, one after another.", (2, 4), shell_default="2,4", metavar="P,P",

@@ -12,7 +12,7 @@ import numpy as np
 from syncline.costmodel import Link, Network, TwoLevel, chosen_algorithm, collective_s
 from syncline.costmodel.bases import STREAMS
 from syncline.costmodel.least_squares import relative_fit
-from syncline.costmodel.network.software_costs import GENERATIONS, nvlink_costs
+from syncline.costmodel.network.software_costs import FREE, GENERATIONS, nvlink_costs
 from syncline.costmodel.numerics.uncertainty import Scope
 from syncline.errors import SpecError
 from syncline.measure.calibration.cluster_file import RATES, TIMES, ClusterFile, Fields, bounds_section, quantity
@@ -33,11 +33,14 @@ FEWEST = 3
 ALL_PAIRS = "a run of iperf3 between all pairs of places, in either direction"
 
 
-def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", exact: bool = False) -> Fields:
+def calibrate_from_logs(
+    logs: Sequence[str], out: Path, *, algorithm: str | None = None, command: str = "", exact: bool = False
+) -> Fields:
     """Write a cluster file whose network is fitted to logs.
 
     Args:
         out: the file to write; a number is added if it exists, unless ``exact``.
+        algorithm: the algorithm of the logged collectives, or the policy that chose it; ``auto`` by default.
 
     Returns:
         ``file``, ``name``, the sections of the file, and ``rows``: each measurement with its prediction and error.
@@ -49,21 +52,29 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     quantities = {entry.quantity for entry in logged}
     if "collective" in quantities and len(quantities) > 1:
         raise SpecError("--from", list(logs), "logs of collectives, or of lines between places, but not both")
+    if algorithm is not None and "collective" not in quantities:
+        raise SpecError("--algorithm", algorithm, "none for logs of lines between places, which run no collectives")
     with ClusterFile(out, exact) as file:
-        section, rows = _fit_collectives(logged) if "collective" in quantities else _fit_lines(logged)
+        if "collective" in quantities:
+            section, rows = _fit_collectives(logged, algorithm or "auto")
+        else:
+            section, rows = _fit_lines(logged)
         measured = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "command": command,
             "syncline": __version__, "logs": [str(name) for name in logs],
-        }  # fmt: skip
+        } | ({"algorithm": algorithm} if algorithm else {})  # fmt: skip
         return file.write({"measured": measured, "network": section, "collectives": rows})
 
 
-def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
-    """Return the network section that fits collectives best, and a row for each of them."""
+def _fit_collectives(logged: Sequence[Logged], policy: str) -> tuple[Fields, list[Fields]]:
+    """Return the network section that fits collectives best, and a row for each of them.
+
+    ``policy`` names the algorithm of all collectives, or the policy that chooses it.
+    """
     if len(logged) < FEWEST:
         raise SpecError("--from", f"{len(logged)} collectives", f"at least {FEWEST}, of several sizes")
     measured_s = np.array([entry.value for entry in logged])
-    fits = [_fit_network(logged, build_network) for build_network in _candidates(logged)]
+    fits = [_fit_network(logged, build_network, policy) for build_network in _candidates(logged, policy)]
     squared_errors = [np.square(np.log(fitted_s / measured_s)).sum() for _, fitted_s in fits]
     network, predicted_s = fits[int(np.argmin(squared_errors))]
     errors = predicted_s / measured_s - 1
@@ -80,19 +91,28 @@ def _fit_collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     rows = []
     for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
         rows.append({
-            "collective": entry.setting["kind"], "workers": entry.setting["workers"],
-            "nbytes": entry.setting["nbytes"], "measured_s": entry.value, "predicted_s": float(seconds),
-            "error": float(error),
+            "collective": entry.setting["kind"], "algorithm": _algorithm_of(entry, network, policy),
+            "workers": entry.setting["workers"], "nbytes": entry.setting["nbytes"], "measured_s": entry.value,
+            "predicted_s": float(seconds), "error": float(error),
         })  # fmt: skip
     return section, rows
 
 
-def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Network]]:
+def _algorithm_of(entry: Logged, network: Network, policy: str) -> str:
+    """Return the name of the algorithm that carries a logged collective on a network."""
+    setting = entry.setting
+    return chosen_algorithm(policy, setting["kind"], setting["workers"], setting["nbytes"], network)
+
+
+def _candidates(logged: Sequence[Logged], policy: str) -> list[Callable[[float, float], Network]]:
     """Return functions ``(latency_s, bytes_per_s) -> network`` of the networks that a log may have been measured on.
 
     In one node these are a plain link, and NVLink of each possible generation. Nodes of several GPUs have NVLink inside
-    and a link between them, with one network card per GPU. All other logs have one link.
+    and a link between them, with one network card per GPU. All other logs have one link. A link of gloo's collectives
+    carries gloo's costs, all 0, so that later commands use gloo's algorithms by default.
     """
+    if policy == "gloo":
+        return [partial(Link, gloo=FREE)]
     nodes = {entry.setting["nodes"] for entry in logged}
     gpus_per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}
     gpus = {gpu for entry in logged for gpu in gpus_in(entry.setting["gpu"])}
@@ -116,7 +136,7 @@ def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Netwo
 
 
 def _fit_network(
-    logged: Sequence[Logged], build_network: Callable[[float, float], Network]
+    logged: Sequence[Logged], build_network: Callable[[float, float], Network], policy: str
 ) -> tuple[Network, np.ndarray]:
     """Return the network that predicts logged collectives best, and the seconds that it predicts for each.
 
@@ -131,7 +151,7 @@ def _fit_network(
             network = build_network(latency_s, bytes_per_s)
             for entry in logged:
                 kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
-                algorithm = chosen_algorithm("auto", kind, workers, nbytes, network)
+                algorithm = _algorithm_of(entry, network, policy)
                 seconds.append(float(collective_s(kind, workers, nbytes, network, algorithm)))
         return np.reshape(seconds, (*latencies_s.shape, len(logged)))
 

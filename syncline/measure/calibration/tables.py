@@ -90,4 +90,8 @@ def log_tables(result: dict[str, Any]) -> list[Group]:
             note = f"No measurement reached a cap: the largest rate stands for it. {note}"
         columns = "from to streams measured_bytes_per_s predicted_bytes_per_s error"
         return [table("Streams", columns, rows, note=f"{STREAMS_NOTE} {note}")]
-    return [table("Collectives", "collective workers nbytes measured_s predicted_s error", rows, note=note)]
+    algorithm = result["measured"].get("algorithm")
+    if algorithm and "gloo" not in network:  # commands choose gloo's algorithms on a network with gloo's costs
+        note += f" They hold for {algorithm}: give other commands --algorithm {algorithm}, too."
+    columns = "collective algorithm workers nbytes measured_s predicted_s error"
+    return [table("Collectives", columns, rows, note=note)]

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from syncline.cli.application import app, spread_values
 from syncline.costmodel import Link, Matrix, TwoLevel, chosen_algorithm, collective_s
 from syncline.costmodel.bases import communication_uncertainty
+from syncline.costmodel.collectives.table import ALGORITHMS as ANY_NETWORK
+from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, default_algorithm
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.from_logs import calibrate_from_logs
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
@@ -114,18 +116,35 @@ def test_a_network_from_a_log_predicts_the_log_within_its_bounds(tmp_path: Path)
     assert yaml.safe_load(Path(answer["file"]).read_text())["measured"]["logs"] == [str(EXAMPLES / "ds_bench.txt")]
 
 
-def test_a_known_link_is_found_again(tmp_path: Path) -> None:
+ALGORITHMS = [(kind, name) for kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+              for name in ("auto", "gloo", "nccl", *ANY_NETWORK[kind], *OF_GLOO[kind], *OF_NCCL[kind])]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), ALGORITHMS)
+def test_a_known_link_is_found_again(kind: str, algorithm: str, tmp_path: Path) -> None:
+    """A log of times by an algorithm gives back the link, and the link gives back the times."""
     log, link = tmp_path / "ds.txt", Link(40e-6, 2.5e9)
-    lines = ["---- Performance of all_reduce on 8 devices ----"]
+    lines = [f"---- Performance of {kind} on 16 devices ----"]
     for count in (1 << 8, 1 << 14, 1 << 20, 1 << 26):
-        algorithm = chosen_algorithm("auto", "all_reduce", 8, 4.0 * count, link)
-        seconds = float(collective_s("all_reduce", 8, 4.0 * count, link, algorithm))
+        name = chosen_algorithm(algorithm, kind, 16, 4.0 * count, link)
+        seconds = float(collective_s(kind, 16, 4.0 * count, link, name))
         lines.append(f"{4 * count}  {count}x4  {1e6 * seconds:.4f}  1.0  1.0")
     log.write_text("\n".join(lines) + "\n")
-    found = network(calibrate_from_logs([str(log)], tmp_path / "found.yaml")["file"])
-    assert found.latency_s == pytest.approx(40e-6, rel=0.01) and found.bandwidth_bytes_per_s == pytest.approx(
-        2.5e9, rel=0.01
-    )
+    answer = calibrate_from_logs([str(log)], tmp_path / "found.yaml", algorithm=algorithm)
+    found = network(answer["file"])
+    assert (found.latency_s, found.bandwidth_bytes_per_s) == pytest.approx((40e-6, 2.5e9), rel=1e-3)
+    assert all(abs(row["error"]) < 1e-3 for row in answer["rows"])
+    assert default_algorithm(kind, found) == (OF_GLOO[kind] if algorithm == "gloo" else ANY_NETWORK[kind])[0]
+
+
+def test_only_settings_that_count_go_with_logs() -> None:
+    log = str(EXAMPLES / "ds_bench.txt")
+    for options in (["--sizes", "4 MB"], ["--workers", "8"], ["--set", "seed=1"], ["--network", "10gbe"]):
+        run = CliRunner().invoke(app, ["calibrate", "--from", log, *options])
+        assert "expected none with --from, which measures nothing" in str(run.exception)
+    for words in (["--algorithm", "ring"], ["--from", str(STREAMS[0]), "--algorithm", "ring"]):
+        run = CliRunner().invoke(app, ["calibrate", *words])
+        assert "--algorithm: got 'ring'; expected none" in str(run.exception)
 
 
 def test_nodes_of_a_log_have_nvlink_inside(tmp_path: Path) -> None:
