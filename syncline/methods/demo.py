@@ -178,6 +178,7 @@ class DeMoSpec(MethodBase):
 
         names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")
         pairs = SparsePairs(self.index_bits, self.value_format)
-        reducer = optim.CoefficientMean(**{name: getattr(self, name) for name in names}, pairs=pairs)
+        parts = {name: getattr(self, name) for name in names}
+        reducer = optim.CoefficientMean(**parts, pairs=pairs, encoded=self.converts_to_wire)
         rule = optim.demo_rule(self.base)
         return optim.Method(params, self.lr, rule, sync=optim.EveryStep(), reducer=reducer, **options)

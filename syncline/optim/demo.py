@@ -359,6 +359,7 @@ class CoefficientMean(Reducer):
     Args:
         k, chunk, basis, pairs: selection and encoding of the coefficients, see ``Coefficients``.
         beta, alpha, average, period, per_node: see `syncline.methods.demo.DeMoSpec`.
+        encoded: whether a node's gradients must be converted to the wire format, see `MeanGradient`.
 
     Source: DeMo, section 2.1 and Algorithm 4; section 5 for nodes; defaults of its public code.
     """
@@ -372,6 +373,7 @@ class CoefficientMean(Reducer):
     pairs: SparsePairs = PAIRS
     period: int = 1
     per_node: int = 1
+    encoded: bool = True
 
     def __post_init__(self) -> None:
         _ = self.coefficients  # raises an error for a value out of range
@@ -403,8 +405,9 @@ class CoefficientMean(Reducer):
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size = min(self.per_node, comm.world_size)
         if node_size > 1:
+            sent_details = Details(in_backward=True, encoded_bytes=None if self.encoded else 0)
             node_means = comm.mean_within(
-                [row.g for row in rows], node_size, wire, label="gradient", details=Details(in_backward=True)
+                [row.g for row in rows], node_size, wire, label="gradient", details=sent_details
             )
             rows = [row._replace(g=g) for row, g in zip(rows, node_means, strict=True)]
         for row in rows:

@@ -166,7 +166,24 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
 
     A trigger needs values: test_ledger_equals_the_cost_model_on_values compares its bytes.
     """
-    tensors, spec = SHAPES[model], METHODS[name].spec
+    check_ledger_on_shapes(METHODS[name].spec, model)
+
+
+SENDS_GRADIENTS = [
+    name for name, row in METHODS.items() if row.spec.sends_gradients and not row.spec.one_seed_at_a_time
+]
+
+
+@pytest.mark.parametrize("wire", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", SENDS_GRADIENTS)
+def test_gradients_are_encoded_only_into_another_format_than_their_own(name: str, wire: str) -> None:
+    """The ledger equals the cost model for gradients that are computed in bf16 and sent in bf16, or in fp16."""
+    spec = METHODS[name].spec.model_copy(update={"wire": wire})
+    check_ledger_on_shapes(spec.in_precision("bf16"), FOUR)
+
+
+def check_ledger_on_shapes(spec: MethodBase, model: str) -> None:
+    tensors = SHAPES[model]
     groups = [
         {"params": [meta(t.shape) for t in tensors if t.is_matrix == matrix], "matrix": matrix}
         for matrix in (True, False)
