@@ -43,7 +43,6 @@ class SizePanel(NamedTuple):
     """The times of a collective on a network by several algorithms, drawn by `cost_against_size` as one panel.
 
     Attributes:
-        title: title above the panel.
         nbytes: (n,) sizes of the payload in bytes, ascending, positive.
         seconds: algorithm -> (n,) times in seconds.
         crossovers: (bytes, seconds) where the fastest algorithm changes; those outside of the sizes are not drawn.
@@ -63,7 +62,6 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     """Draw collectives' time against size, both logarithmic: a line per algorithm, a ring where the fastest changes.
 
     Args:
-        panels: the panels, at least one; all have the same sizes.
         at_nbytes: a size in bytes to mark by a thin vertical line; 0 for none.
     """
     if not panels:
@@ -126,7 +124,6 @@ class SpeedupPanel(NamedTuple):
     """The speedups of one model on a number of workers.
 
     Attributes:
-        title: title above the panel.
         curves: method -> (n,) speedups over the baseline at the n bandwidths of the figure.
         points: method -> (bandwidth in bytes per second, speedup) of single networks.
     """
@@ -148,9 +145,7 @@ def speedup_over_bandwidth(
 
     Args:
         bandwidths: (n,) bandwidths, ascending, in bytes per second.
-        panels: the panels, at least one.
         marks: name -> bytes per second, the most important ones first; a name that would cover another is omitted.
-        label: label of the vertical axis.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
@@ -209,9 +204,7 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
     """Draw thin lines at these bandwidths, named above the axes; a line whose name would cover another is omitted.
 
     Args:
-        ax: axes whose x axis is logarithmic and has its limits.
         marks: name -> bytes per second, the most important first.
-        width_in: approximate width of the axes in inches.
     """
     low, high = np.log(ax.get_xlim())
     drawn: list[tuple[float, float]] = []  # center and half of the width of each name, as shares of the axis

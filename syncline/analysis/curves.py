@@ -20,7 +20,6 @@ class SeedSeries:
     """A quantity over the steps of a run, for one seed or several.
 
     Args:
-        label: the name of the run, usually the method.
         step: (n,) the steps at which it was evaluated, increasing.
         values: (n,) for one seed, or (S, n) for S seeds.
 
@@ -42,7 +41,6 @@ class Curve:
     """The loss of one method at its evaluated steps, and the time at which each network's clock reaches them.
 
     Args:
-        label: the name of the method.
         step: (n,) evaluated steps, increasing.
         loss: (n,) for one seed, or (S, n) for S seeds; NaN or infinity once a seed has diverged.
         clock_s: network -> (n,) seconds since the start at those steps.

@@ -72,7 +72,6 @@ def landscape_convergence(
 
     Args:
         series: one per method, with values (S, n).
-        landscape: the function, its start and its optimum.
         trajectories: method -> (n, 2) positions of one seed; the spread of the seeds is in the left panel.
 
     Raises:

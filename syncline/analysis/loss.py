@@ -54,7 +54,6 @@ def loss_against_steps(
     The line is the median over the seeds, the band their range. A run that diverged ends in a cross.
 
     Args:
-        curves: one per method.
         loss_label: the name of the loss, with its unit: "validation loss (nats per byte)".
         log_loss: a logarithmic loss axis.
         target: a loss to mark, or several, with a ring where each method first reaches it.

@@ -60,7 +60,6 @@ def timeline_strip(
         timeline: columns of one length: worker, stream, what, start_s, end_s; other columns are ignored.
             On the stream "compute", the kinds "wait" and "recv" are waiting and all others are computing; any other
             stream is the network.
-        first_s: start of the shown time.
         last_s: its end; by default the last end in the timeline.
 
     Raises:

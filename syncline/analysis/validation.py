@@ -141,9 +141,7 @@ def _draw_errors_by_group(
 
     Args:
         name: name of the grouping, below the axes.
-        groups: relative errors by group.
         largest: largest absolute error, the limit of the axes.
-        labelled: whether the y axis has labels.
     """
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     for index, group_errors in enumerate(groups.values()):

@@ -46,12 +46,6 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
 
     The device ``auto`` is CUDA if there is a GPU. The backend ``auto`` is NCCL if each process has a GPU to itself,
     else gloo, which also carries CUDA tensors.
-
-    Args:
-        device: one of ``DEVICES``.
-        backend: one of ``BACKENDS``.
-        local_processes: number of processes on this machine.
-        gpus: number of GPUs of this machine; torch counts them if None.
     """
     for field, value, names in (("device", device, DEVICES), ("backend", backend, BACKENDS)):
         require_one_of(field, value, names)

@@ -29,7 +29,6 @@ class ProcessGroupCommunicator(Communicator):
 
     Args:
         workers_per_process: R, the rows of each process's tensors.
-        group: a process group; the default group if None.
         reproducible: whether exact formats are reduced by blocks too, as formats that round. A backend's all-reduce
             adds in its own order, which differs from the simulator's in the last bit, and a long training can amplify
             that bit. The block-wise reduction adds in the simulator's order, so all bits agree, for the same bytes on

@@ -102,7 +102,6 @@ class SimulatedCommunicator(Communicator):
 
     Args:
         workers: M, number of workers of a group.
-        replicas: number of groups.
         membership: the workers that take part in each step; all workers if None. Means and maxima are over the workers
             present in the ledger's step, and every row gets them; other collectives are refused.
 

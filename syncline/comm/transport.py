@@ -61,9 +61,6 @@ def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
 class TorchTransport(Transport):
     """The collectives of a ``torch.distributed`` group.
 
-    Args:
-        group: the process group; the default group if None.
-
     Raises:
         SynclineError: if ``torch.distributed`` is not initialised.
     """
@@ -140,8 +137,6 @@ class SharedMemory(Transport):
     Args:
         file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
             for it.
-        processes: number of processes, at least 1.
-        rank: rank of this process.
         capacity_bytes: bytes of the largest tensor.
         timeout_s: seconds to wait for the other processes.
         idle_s: function of a collective that returns the seconds that a network would take for it; 0 by default.

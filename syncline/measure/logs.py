@@ -53,10 +53,8 @@ class Logged(NamedTuple):
     | `round trip` | seconds                         | ``source``, ``target``                                         |
 
     Attributes:
-        quantity: what was measured.
         value: the measured value, in SI units.
         setting: the conditions of the measurement, by name; ``nbytes`` as the closed forms count them.
-        file: the file.
         line: number of the line, from 1; 0 for a file without lines.
     """
 
@@ -346,7 +344,6 @@ class Format(NamedTuple):
     """A format of logs.
 
     Attributes:
-        name: name for people.
         matches: function that returns whether a text has this format.
         read: function that yields the measurements of a text.
         of_lines: whether the measurements are TCP rates and round trips of lines between places.

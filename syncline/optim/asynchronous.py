@@ -113,7 +113,6 @@ class OuterServer(_MeanServer):
     server learning rate of 1.
 
     Args:
-        params: parameters of the server's model.
         outer: outer optimizer, whose learning rate and momentum coefficient are used.
 
     Source: J. Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation" (FedBuff, 2022), Algorithm 1;
@@ -140,8 +139,6 @@ class DelayedNesterov:
         other d_t:        x <- x - lr (c mu m + d_t / N)
 
     Args:
-        params: parameters of the server's model.
-        lr: outer learning rate.
         momentum: mu, coefficient of the momentum.
         buffer_size: N, number of pseudo-gradients between updates of the momentum, at least 1.
         momentum_activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
@@ -246,7 +243,6 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
 
     Args:
         method: method whose momenta are used.
-        p: a parameter of the method.
         delay: tau, number of updates to look ahead, for the parameter or for each coordinate.
 
     Raises:

@@ -83,8 +83,6 @@ class Compressor(Protocol):
         Args:
             xs: tensors ``(R, *s)``.
             names: name of each tensor; tensors with different names get different random numbers.
-            comm: the group of workers.
-            t: number of the step.
             label: description of the tensors in the ledger.
         """
         ...
@@ -116,7 +114,6 @@ class GatheringCompressor(Compressor):
         Args:
             messages: messages of all workers of each of S replicas.
             like: a tensor with the shape ``(R, *s)``, dtype and device of the tensors.
-            t: number of the step.
         """
 
     @override

@@ -446,7 +446,6 @@ def gather_from_nodes(sent: Tensor, node_size: int, comm: Communicator, details:
     Args:
         sent: messages ``(R, b)``; those of the workers of one node are equal.
         node_size: number of workers of a node, a divisor of M.
-        comm: the group of M workers.
         details: details of the call between nodes, for the ledger.
 
     Returns:

@@ -92,7 +92,6 @@ class DionRule(UpdateRule):
             p: P, one matrix ``(m, rank)`` per row.
             r: R, one matrix ``(n, rank)`` per row.
             state: momentum M, and Q of the last step.
-            h: hyperparameters; ``betas`` has mu.
         """
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
@@ -134,7 +133,6 @@ class DionMethod(Method):
 
     Args:
         params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
-        lr: learning rate of the matrices.
         rule: the update rule: ``DionRule`` for matrices, another rule for other parameters.
         trigger: trigger that decides in which steps workers exchange.
         sends_factors: whether workers exchange factors instead of gradients.

@@ -91,8 +91,6 @@ class CompressedAverages:
         Args:
             due: for each tensor, the name of the state and the row.
             tensors: tensors to average, ``(R, *s)``.
-            comm: the group of workers.
-            t: number of the step.
             label: description of the tensors in the ledger.
         """
         # The payload of an outer optimizer has no reference, and without error feedback there is no error.
@@ -118,7 +116,6 @@ class CompressedAverages:
 
         Args:
             rows: rows with a state that was averaged in this step.
-            t: number of the step.
         """
         for row in rows:
             # Only states with a reference are averaged through the compressor.

@@ -87,8 +87,6 @@ def check_gradient(gradient: Tensor, param_index: int, names: Callable[[], list[
     """Raise a SpecError, which names the parameter, if its gradient is sparse or not real.
 
     Args:
-        gradient: gradient of the parameter.
-        param_index: index of the parameter.
         names: function that returns the names of all parameters; it is called only for the error.
     """
     if gradient.layout == torch.strided and gradient.is_floating_point():
@@ -155,7 +153,6 @@ def iterate_params(
     """Yield (parameter, rule, hyperparameters) for each parameter of the groups, in order.
 
     Args:
-        groups: parameter groups of torch.
         rules: for each parameter, its rule, and whether it is the rule of parameters that are not matrices.
     """
     param_index = 0

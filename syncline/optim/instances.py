@@ -34,7 +34,6 @@ class Probe:
     """Properties of a torch optimizer, found by one step with a small vector and a small matrix.
 
     Attributes:
-        name: name of the optimizer's class.
         groups: options of the optimizer's parameter groups, without the parameters.
         states: names of the tensors that the optimizer keeps per parameter.
         elementwise: whether one optimizer can step the stacked parameters of all workers.
@@ -74,7 +73,6 @@ class WorkerOptimizer(NamedTuple):
     """The torch optimizer of one worker.
 
     Attributes:
-        optimizer: the torch optimizer.
         params: its parameters, in the order of the method's parameters.
         groups: for each of its parameter groups, the group of the method.
     """
@@ -88,8 +86,6 @@ class TorchOptimizers:
     """The torch optimizers of a method: one for each row of the worker axis, or one for all if it is elementwise.
 
     Args:
-        rule: the `TorchRule` that makes the optimizers.
-        method: method whose parameters the optimizers step.
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
@@ -377,7 +373,6 @@ def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group
     """Split an optimizer's new groups, so that all parameters of a group belong to one group of the method.
 
     Args:
-        optimizer: torch optimizer; its list of groups changes.
         first_new: index of the first new group.
         method_group_of: index of the method's group, by the id of a parameter.
     """

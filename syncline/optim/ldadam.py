@@ -38,9 +38,6 @@ class LowRankAdam(UpdateRule):
     Args:
         rank_fraction: rank of the projection as a share of ``min(m, n)``, in (0, 1].
         rho: share of the momentum in the power iteration, in [0, 1).
-        beta1: decay rate of the momentum, in [0, 1).
-        beta2: decay rate of the second moment, in [0, 1).
-        eps: number added to the root of the second moment.
         error_feedback: whether E is kept and added to the next gradient.
 
     Source: T. Robert, M. Safaryan, I.-V. Modoranu, D. Alistarh, "LDAdam: Adaptive Optimization from Low-Dimensional

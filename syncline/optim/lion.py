@@ -83,7 +83,6 @@ class LionCubMethod(Method):
 
     Args:
         rule: Lion with ``signed=False``, whose direction is c instead of its sign.
-        vote: vote that combines the workers' update vectors.
         momentum_period, momentum_layers: see `syncline.methods.voting.LionCubSpec`.
         **options: further options of ``Method``; ``wire`` is the format of averaged momenta.
 

@@ -116,7 +116,6 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
     Args:
         x: tensor with the worker axis of R rows.
         length: number of entries of a column.
-        rank: number of columns.
         *names: names of the random stream; the random numbers depend only on these and on the shape.
     """
     if x.is_meta:  # only the shape matters
@@ -136,8 +135,6 @@ class MatrixSplit:
     group, if it has one.
 
     Args:
-        matrix: rule of the matrices.
-        other_rule: rule of all other parameters.
         layers: patterns of parameter names; only matching matrices count as matrices. By default, all do.
     """
 
@@ -158,7 +155,6 @@ class MatrixSplit:
         """Return the two rules, each with the part of a group that it updates; a rule without parameters is left out.
 
         Args:
-            group: parameter group.
             worker_axes: 1 if the parameters' first dimension is the worker axis, else 0.
         """
         names = group.get("param_names", [""] * len(group["params"]))
@@ -228,7 +224,6 @@ class Orthogonalised(Unscaled):
     """Muon's scaling: the mixture of momenta is replaced by its polar factor, computed by Newton-Schulz iterations.
 
     Args:
-        steps: number of Newton-Schulz iterations.
         adjust_lr: factor that depends on a matrix's shape, see ``shape_factor``.
     """
 

@@ -120,8 +120,6 @@ def vote_agreements(
 
     Args:
         rows: rows whose ``g`` are update vectors.
-        votes: votes by name.
-        comm: the group of workers.
         t: number of the step; a vote may break ties by it.
 
     Returns:
@@ -190,7 +188,6 @@ class Watch:
     """A recorder of measures along one training.
 
     Args:
-        measures: measures to record.
         every: number of steps between records of measures before and after a step; those before an average are always
             recorded.
     """

@@ -101,9 +101,6 @@ class Method(torch.optim.Optimizer):
 
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
-        lr: learning rate.
-        rule: the update rule.
-        sync: the sync policy.
         reducer: combines the workers' gradients, or directions, in steps in which they are due.
         outer_optimizer: the outer optimizer; by default, workers adopt averaged parameters.
         weight_decay: coefficient of decoupled weight decay (AdamW's form).

@@ -59,13 +59,7 @@ class OneBitMean:
         return {WORKER_ERROR: torch.zeros_like(x), OWNER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
     def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
-        """Return the one-bit mean of each tensor ``(R, *s)`` over the workers, and update the errors in the states.
-
-        Args:
-            xs: tensors to average.
-            states: states of each tensor, which have the errors that ``init`` returns.
-            comm: the group of workers.
-        """
+        """Return the one-bit mean of each tensor ``(R, *s)`` over the workers, and update the errors in the states."""
         details = encoding_details(*xs)
 
         # Send the signs of each chunk to its owner.
@@ -103,8 +97,6 @@ class OneBitMean:
         Args:
             received: messages ``(R, M, b)`` of all workers to each owner.
             x: the tensor ``(R, *s)`` that is averaged.
-            state: states of the tensor.
-            comm: the group of workers.
         """
         n, chunk = x[0].numel(), state[OWNER_ERROR].shape[1]
         # The last chunks may be shorter or empty: they end with padding.

@@ -33,8 +33,6 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
 
     Args:
         workers: number of each row's worker.
-        count: number of random numbers per worker.
-        device: device of the result.
         *names: names of the random stream, and the number of the step.
     """
     # A float64 has 53 bits in its mantissa, so that 11 of the 64 random bits are dropped.
@@ -276,7 +274,6 @@ def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
 
     Args:
         quantised_sum: sums over workers of quantised tensors, ``(..., n)``.
-        exact_sum: sums over workers of the tensors, with the same shape.
 
     Returns:
         Shares of shape ``(...)``, whose sum is 1.

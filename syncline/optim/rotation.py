@@ -152,9 +152,6 @@ class RotatedAdam(UpdateRule):
             update, as in SOAP, where the first step computes bases and does not move.
         momentum: state that is kept: ``original``, M as above; ``rotated``, ``U^T M V``.
         carry: whether moments follow renewed bases: v is sorted, and a rotated momentum is rotated into the new bases.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
         covariance_beta: decay rate of the moving averages C of ``2nd``; by default ``beta2``.
         tolerance: a basis U is not renewed while ``||B - diag(B)|| <= tolerance ||B||`` for ``B = U^T C U`` (EShampoo);
             by default it is always renewed.
@@ -288,8 +285,6 @@ class RotatedAdam(UpdateRule):
         """Add gradients to the covariances; renew bases in step ``t = 0`` and if ``frequency`` divides ``num_updates``.
 
         Args:
-            params: the parameters.
-            t: number of the step.
             num_updates: number of updates of the moments, including this step's if ``refresh`` is ``before``.
         """
         due_params: list[tuple[RotatedParam, Tensor]] = []  # each with its momentum u in original coordinates

@@ -302,10 +302,8 @@ def fused_adam(
         gs: gradients of the parameters.
         us: first moments.
         vs: second moments.
-        lr: learning rate.
         betas: decay rates of u and v.
         eps: number added to the root.
-        t: number of the step, from 0.
     """
     worker_gs: list[Tensor] = []
     for g in gs:

@@ -85,9 +85,6 @@ class Scaling(Protocol):
         Args:
             ds: the parameters' mixtures of momenta, before scaling.
             gs: the gradients that entered the momenta.
-            states: the state that the rule keeps for each parameter.
-            h: hyperparameters of the group.
-            t: number of the step, from 0.
         """
         return [self.scale_direction(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 

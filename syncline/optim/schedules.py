@@ -58,7 +58,6 @@ def discount(t: int, delay: int, anneal_steps: int) -> float:
     The factor is 1 for a delay of 0 or 1.
 
     Args:
-        t: number of the step, from 0.
         delay: tau, number of updates by which the gradient is late.
         anneal_steps: T, number of steps until the factor is 1 again; with 0 it is always 1.
 

@@ -57,7 +57,6 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_
         signs: ``(R, n)`` of -1, 0, 1.
         ties: value that replaces a zero.
         workers: number of each row's worker.
-        t: number of the step.
         coin_name: name of the stream of random signs.
 
     Source: Lion Cub, appendix B.1; its odd iterations, counted from 1, are even steps here.

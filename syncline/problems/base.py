@@ -20,9 +20,6 @@ class DrawnBlocks:
     """A cache of random draws for all workers of a group.
 
     Tasks that train different workers of the group share it.
-
-    Args:
-        capacity: largest number of blocks that are kept.
     """
 
     def __init__(self, capacity: int = 8) -> None:
@@ -150,13 +147,7 @@ class Problem(Protocol):
     name: ClassVar[str]
 
     def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Task:
-        """Build the task that trains one copy of the model for each row.
-
-        Args:
-            rows: replicas and workers whose models the task trains.
-            dtype: data type of the parameters.
-            device: device of the parameters and the data.
-        """
+        """Build the task that trains one copy of the model for each row."""
         ...
 
 
@@ -183,7 +174,6 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
 
     Args:
         worker: number of the worker, from 0.
-        workers: M, number of workers.
         sites: number of sites, whose workers share a part; a site has ``ceil(M / sites)`` workers, the last sites may
             have fewer or none. None if each worker has its own part.
 

@@ -84,9 +84,6 @@ class RecordedPass:
 def compiling_recorder(backend: str) -> Record:
     """Return a function that records a pass: it traces the pass as tensor operations, and compiles them.
 
-    Args:
-        backend: name of a backend of torch's compiler.
-
     Raises:
         SpecError: the returned function raises it if the pass branches on values, or this machine has no compiler.
     """
@@ -185,7 +182,6 @@ class PerWorkerGradients:
     """A function that computes the loss of each worker, and the gradient of this loss.
 
     Args:
-        loss: loss of one worker.
         execution: ``loop`` computes one row at a time, with fused attention and the activations of one row. ``vmap``
             computes all rows, or as many as fit into a GPU's memory, in one batched pass of few kernels. ``auto`` takes
             the faster: vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
@@ -279,8 +275,6 @@ def gradient_function(
     Args:
         execution: ``compiled`` and ``graph`` record the batched pass in the first step, by torch's compiler or as a
             CUDA graph; the others are those of `PerWorkerGradients`.
-        loss: loss of one worker.
-        device: device of the parameters.
 
     Returns:
         A function from parameters ``(R, *s)`` by name, inputs and targets to losses ``(R,)``, which sets ``.grad``.
@@ -350,8 +344,6 @@ class NetworkTask:
     Args:
         module: a module without a row axis and without buffers; its own weights are not read.
         params: weights of all workers by name, ``(R, *s)``.
-        data: the batches and the validation set.
-        rows: the workers to train, see `Rows`.
         matrices: names of the weights between hidden layers.
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.

@@ -47,12 +47,7 @@ class StepStream:
     numbers as the simulator, whichever step it reads first.
 
     Args:
-        rows: rows that get draws.
-        name: name of the random stream.
         shape: shape of the draw of one worker in one step.
-        draw: distribution of the draws.
-        dtype: dtype of the result.
-        device: device of the result.
     """
 
     def __init__(

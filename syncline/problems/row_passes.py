@@ -110,7 +110,6 @@ class PassSize:
         """Yield the results of passes over all rows, in order; a pass that runs out of memory is halved.
 
         Args:
-            num_rows: number of rows.
             run_rows: function that computes the rows of a slice; it changes nothing if it raises an error.
 
         Raises:
@@ -186,7 +185,6 @@ def _fold_rows_into_batch(rows: int, in_dims: tuple[int | None, ...], tensors: t
     """Return tensors ``(rows * batch, ...)`` for a kernel without a dimension of rows.
 
     Args:
-        rows: number of rows.
         in_dims: dimension of the rows in each tensor; None for a tensor that all rows share.
         tensors: tensors ``(batch, ...)`` with one more dimension for the rows.
     """

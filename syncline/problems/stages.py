@@ -87,7 +87,6 @@ def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> T
 
     Args:
         coordinates: d, number of coordinates.
-        stages: number of stages.
         delays: delay of each stage, in updates.
     """
     coordinates_of_stage = [len(part) for part in even_parts(coordinates, stages)]
@@ -102,7 +101,6 @@ class DelayedTask:
     """A task whose ``.grad`` at step t is the gradient at the parameters of step ``t - min(t, tau)``.
 
     Args:
-        task: the task without delay.
         delays: tau of each parameter by name, in updates; parameters without an entry have no delay.
         predict: weight prediction: a function from a parameter's name and current value to the weights of a forward
             pass. None for no prediction.

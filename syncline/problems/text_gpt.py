@@ -305,10 +305,7 @@ class Windows:
     Args:
         train: bytes to train on, ``(n,)``.
         validation: bytes of evaluations, ``(m,)``.
-        rows: the workers to train, see `Rows`.
         context: number of bytes of a window.
-        batch_size: number of windows of a worker's batch.
-        validation_windows: number of windows of an evaluation.
         num_from_part: number of windows of a batch that come from the worker's own part of the text.
         sites: number of sites, whose workers share a part; None if each worker has its own part.
     """

@@ -36,7 +36,6 @@ class DataReader:
     Args:
         data: a data set whose items have indices, or an iterable of items.
         field: name of the data in errors.
-        batch_size: number of items in a batch.
         shuffle: whether each epoch has a new random order.
         drop_last: whether a batch that is not full is left out.
         sampler: sampler that gives the order of an epoch; None for the order by ``shuffle``.

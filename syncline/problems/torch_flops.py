@@ -41,8 +41,6 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
     Args:
         model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of the module's arguments.
-        name: name of the model in tables and errors.
-        path: the field's name, for the error line.
 
     >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
@@ -74,10 +72,6 @@ def weight_flops(module: nn.Module, name: str, path: str = "model") -> float:
 
     N is the number of trainable weights, F that of frozen ones, which have no gradient. Both count weights of two
     dimensions and more, except tables of embeddings that are not tied to a linear layer.
-
-    Args:
-        name: name of the model, for the error line.
-        path: path of the field, for the error line.
     """
     for part in module.modules():
         if isinstance(part, WEIGHT_REUSING_LAYERS):

@@ -184,7 +184,6 @@ class SwappableModule:
     """A module whose parameters and buffers can be replaced by those of a worker.
 
     Attributes:
-        module: the module.
         trained: trainable parameters by name; a tied parameter occurs once.
         frozen: other parameters by name.
         buffers: buffers by name; a tied buffer occurs once.

@@ -58,10 +58,8 @@ class PassSettings:
 
     Attributes:
         loss: the user's loss, see `call_module`.
-        device: device of the parameters and the data.
         autocast: type in which forward passes compute products; None: that of the parameters.
         keeps_mean: whether to keep only the mean of the rows' gradients, see `GradientRows`.
-        pass_size: number of rows of a batched pass.
     """
 
     loss: BatchLoss | None
@@ -207,8 +205,6 @@ class Validation:
         reader: reader of the validation data, or if there is none, of the training data.
         is_training_data: whether ``reader`` reads the training data. Then at most 1,024 items are used, the same for
             every seed.
-        device: device of the batches.
-        dtype: data type of floating-point numbers.
     """
 
     def __init__(self, reader: DataReader, is_training_data: bool, device: torch.device, dtype: torch.dtype) -> None:

@@ -142,9 +142,6 @@ class TorchProblem:
         """Return the task of ``rows``, after a forward and a backward pass of the module on one batch.
 
         Args:
-            rows: replicas and workers whose models the task trains.
-            dtype: data type of the parameters.
-            device: device of the parameters and the data.
             execution: how gradients are computed; with ``auto``, as the problem's own ``how`` says.
             autocast: type in which the products of gradients are computed; None: that of the parameters.
 

@@ -162,13 +162,7 @@ def _unusable_line(name: str, error: Exception) -> str:
 def method_rows(
     shape: Model = MODELS["gpt-160m"], workers: int = 8, report: ReportLine = _ignore_line
 ) -> CatalogueRows:
-    """Return a row per named method: its traffic as a formula, and its bytes of traffic and memory for a model.
-
-    Args:
-        shape: sizes of the model.
-        workers: number of workers that exchange.
-        report: see `ReportLine`.
-    """
+    """Return a row per named method: its traffic as a formula, and its bytes of traffic and memory for a model."""
     rows = []
     for name, error in load_plugins().items():
         report(_unusable_line(name, error))

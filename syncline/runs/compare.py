@@ -47,9 +47,7 @@ def compare(
     """Make all `trainings` of the methods, time them on the networks, and write the folder.
 
     Args:
-        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         jobs: number of parallel processes; one per core if None. Results do not depend on it.
-        figures: whether the folder gets figures.
         on_progress: function that is called now and then with the completed steps of each method.
 
     Returns:

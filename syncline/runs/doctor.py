@@ -58,7 +58,6 @@ class Finding:
 
     Attributes:
         group: ``versions``, ``machine``, ``processes`` or ``extras``.
-        name: name of the part that was checked.
         found: version or description of the part; "none" if it is missing.
         ok: whether everything that needs the part works.
         without: what does not work without the part, and the remedy; empty if all works or this is unknown.

@@ -92,10 +92,6 @@ class SimulatedSchedule(NamedTuple):
 def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: bool = True) -> dict[str, Any]:
     """Simulate a pipeline's schedules on its networks, and write the folder with spec, timelines, trace and figure.
 
-    Args:
-        exact: whether a folder that exists is an error; otherwise a number is added to the name.
-        figures: whether the folder gets the figure.
-
     Returns:
         ``rows`` (sorted by network, then schedule), ``folder``, ``interrupted``.
     """
@@ -125,9 +121,7 @@ def schedule_row(spec: PipelineSpec, schedule: str, network: str, report: Pipeli
     """Return the row of a schedule on a network: its makespan, its bubble, and the delays and memory of each stage.
 
     Args:
-        schedule: name of the schedule.
         network: name of the network; if the spec lacks it, the closed form has free links.
-        report: report on the simulation of the schedule.
     """
     networks = {link.name: link for link in spec.links}
     chunks = spec.chunks_of(schedule)

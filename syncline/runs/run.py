@@ -38,8 +38,6 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        exact: whether a folder that exists is an error; otherwise a number is added to the name.
-        figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps of those in `steps_of`.
 
     Returns:
@@ -108,9 +106,7 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        exact: whether a folder that exists is an error; otherwise a number is added to the name.
         jobs: number of parallel processes; the study's own number if None. Results do not depend on it.
-        figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps of those in `steps_of`.
 
     Returns:

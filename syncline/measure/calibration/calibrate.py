@@ -123,7 +123,6 @@ def wire_seconds(
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
-        elements: numbers in each tensor.
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:

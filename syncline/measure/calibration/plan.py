@@ -31,8 +31,6 @@ class Calibration:
 
     Args:
         problem: the problem whose training steps are timed, see `syncline.problems`.
-        threads: number of threads of each process.
-        seed: seed of the problem.
         timing: the collectives to time, with their sizes and repetitions.
         window_s: seconds of training steps on each rank; other measurements get this time or a part of it.
         link: latency and bandwidth of the network if they are known; None: the calibration fits them.
@@ -72,7 +70,6 @@ def plan_of_options(
 
     Args:
         spec: the path or name of a spec with a problem; None: the problem ``digits``.
-        known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size, such as ``150ms``.
         window: time for steps, and for products, such as ``1s``.

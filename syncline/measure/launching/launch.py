@@ -86,7 +86,6 @@ class Ended(NamedTuple):
 
     Attributes:
         failure: the process that died or hung, if one did.
-        interrupted: whether the user ended the processes.
         wall_s: seconds from their start to their end.
     """
 
@@ -118,7 +117,6 @@ def run_local_processes(
     """Run ``target(rank, *args)`` in a number of local processes, and watch them.
 
     Args:
-        args: arguments of the function after the rank.
         parts: the folder in the run's folder to which the processes write their lines.
         on_progress: function that is called with the number of steps that all processes have completed.
 

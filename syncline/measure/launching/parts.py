@@ -62,12 +62,10 @@ class MeasuredRun:
     """A training on real processes.
 
     Args:
-        trained: its losses and its traffic.
         clock: the end of each step and the parts of its time, for the first seed; None if no step was completed.
         steps: ``(T, P)`` seconds of each step and process, by name: ``start_s`` (its start), ``step_s`` (its
             duration), and three parts of the duration: ``compute_s`` (gradients), ``optimizer_s`` (the optimizer's
             step outside of collectives), and ``exposed_communication_s`` (waits for collectives).
-        machines: name of each rank's machine.
         device: name of rank 0's device.
     """
 

@@ -48,13 +48,7 @@ from syncline.specs.study import Record
 
 
 class Stages:
-    """The model of a pipeline spec, cut into parts, with an optimizer for each stage, for all repeats of a schedule.
-
-    Args:
-        spec: the pipeline and its training.
-        schedule: name of the schedule.
-        device: the device of the model.
-    """
+    """The model of a pipeline spec, cut into parts, with an optimizer for each stage, for all repeats of a schedule."""
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
         assert spec.training is not None

@@ -147,12 +147,7 @@ def train_as_rank(
     progress: Progress,
     folder: Path,
 ) -> None:
-    """Join the other processes, train every seed, and write this process's lines into the folder.
-
-    Args:
-        options: device, backend, timeout, workers in each process.
-        progress: counters that show the watching process how far this one has come.
-    """
+    """Join the other processes, train every seed, and write this process's lines into the folder."""
     torch.set_num_threads(spec.threads)  # the rounding of a sum depends on it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
@@ -193,8 +188,6 @@ def train_seed(
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
-        watch: the stopwatch of all seeds.
-        wait_for_all: function that waits until all ranks have called it.
         extra_fields: function that returns further fields of a step's line.
     """
     steps_of_earlier_seeds = watch.steps_done

@@ -41,7 +41,6 @@ def run_commands(
     """Run commands in parallel; if a command fails or the time is over, end the others.
 
     Args:
-        environments: the environment variables of each command.
         timeout_s: seconds for all commands together.
         on_poll: called with the processes' ids a few times per second.
         options: further arguments of ``Popen`` for each process.

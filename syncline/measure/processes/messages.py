@@ -53,8 +53,6 @@ class CurveKeys:
     """The CURVE keys of a server or of a worker, in Z85 encoding.
 
     Args:
-        public: its public key.
-        secret: its secret key.
         peers: the public keys of the other ends: of each worker for the server, of the server for a worker.
     """
 
@@ -97,7 +95,6 @@ class ServerSocket:
 
     Args:
         listener: a socket of `syncline.measure.processes.rendezvous.open_listener`, which this class takes over.
-        keys: the keys of the server, and the public key of each worker.
         longest_bytes: bytes of the longest frame that a worker may send; libzmq closes a connection that sends more.
         timeout_s: seconds without a heartbeat after which libzmq closes a connection.
     """
@@ -153,8 +150,6 @@ class WorkerSocket:
     """A worker's end of its connection to the server.
 
     Args:
-        port: the port of the server on this machine.
-        keys: the keys of the worker, and the public key of the server.
         timeout_s: seconds without a heartbeat after which the connection counts as lost.
     """
 

@@ -123,7 +123,6 @@ class Departure:
     """The end of a worker's process before the end of the training.
 
     Args:
-        worker: the worker whose process ended.
         at_s: seconds from the start of the first process.
         how: the exit code or signal, in words.
         returns: whether the process was started again.

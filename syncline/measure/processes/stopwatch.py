@@ -27,10 +27,7 @@ class Lap(NamedTuple):
         stream: ``compute``, ``network`` or ``send``.
         what: the activity, such as ``compute``, ``optimizer``, ``wait``, or the name of a collective.
         label: for people: the activity, or what the collective or message transfers.
-        start_ns: begin of the span.
-        end_ns: end of the span.
         nbytes: payload bytes of a collective or a message.
-        step: number of the step.
     """
 
     stream: str
@@ -58,12 +55,10 @@ class Stopwatch:
 
     Args:
         progress: counters that show a watching process how far this one has come.
-        device: the device.
         clock: function that returns nanoseconds, by default of a clock that all processes of a machine share.
 
     Attributes:
         laps: the laps since the last call of `take_laps`.
-        steps_done: number of completed steps.
         begun_ns: begin of the current or last step.
         ended_ns: end of the last step.
     """
@@ -218,8 +213,6 @@ class MeasuredCommunicator(Communicator):
     ledger leaves out, such as one of an evaluation, is not timed.
 
     Args:
-        comm: the communicator that carries out the collectives.
-        watch: the stopwatch that records them.
         on_done: called with the ledger's call when a collective is done; with None if the ledger leaves it out.
     """
 
@@ -266,7 +259,6 @@ class MeasuredTask(Task):
     An evaluation uses the mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
-        task: the task whose gradients and metrics this task returns.
         watch: the stopwatch, which begins a step with the gradients.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
         wait_for_all: a barrier, called after each evaluation, so that no step includes waiting for the evaluation.

@@ -149,10 +149,7 @@ class ReportedFailure(NamedTuple):
 
     Attributes:
         at_ns: time of the failure on the machine's monotonic clock.
-        rank: the rank of the process.
-        is_mistake: whether the cause is a mistake in the input.
         text: the error in one line.
-        stack: the traceback.
     """
 
     at_ns: int
@@ -222,7 +219,6 @@ def run_watched(
 
     Args:
         target: an importable function.
-        args: arguments of the function, the same in every process.
         progress: the counters that every process updates.
         folder: the folder in which processes write files about failures.
         timeout_s: seconds in which at least one process must reach a new step or collective, after all have begun.

@@ -97,8 +97,6 @@ class TracedRank(NamedTuple):
 
     Attributes:
         folder: the folder in which ranks write why they failed.
-        rank: the number of the rank.
-        pid: the process id of the rank.
     """
 
     folder: Path
@@ -116,7 +114,6 @@ def write_script_failure(folder: Path, rank: int, text: str = "", reason: str = 
     """Write the error of a failed rank to a file, with the time.
 
     Args:
-        folder: the folder in which ranks write why they failed.
         text: what the user sees unchanged, such as a traceback.
         reason: the error in one sentence; empty if ``text`` contains it.
         line: the line of the user's script that failed.
@@ -147,10 +144,6 @@ class ChildTarget:
     """A function that a rank runs in a new process by ``multiprocessing``. The trace ends if the process joins a group.
 
     This is a class and not a closure, because ``multiprocessing`` pickles it.
-
-    Args:
-        target: the function that the script passed as the target.
-        rank: the rank that starts the process.
     """
 
     def __init__(self, target: Callable[..., Any], rank: TracedRank) -> None:
@@ -263,7 +256,6 @@ def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[
 
     Args:
         failed: the failed ranks, each with its exit code or signal in words.
-        folder: the folder in which ranks write why they failed.
     """
     failures: dict[int, dict[str, Any]] = {}
     for rank in failed:

@@ -55,8 +55,6 @@ class ForeignScript(NamedTuple):
 
     Attributes:
         target: a file, or the name of a module.
-        args: the arguments of the program.
-        is_module: whether ``target`` is the name of a module.
         function: a function to call instead of a script, pickled by cloudpickle; ``target`` is its name.
     """
 

@@ -149,7 +149,6 @@ class RankRecord:
     """The record of one rank.
 
     Args:
-        events: the events in their order.
         segments: the operations of each segment, the computing between two events; equal segments are stored once.
         cpu_s: CPU seconds of the rank, for information; the simulation does not use them.
         segment_cpu_s: median CPU seconds of each segment over its runs; empty if they were not measured.

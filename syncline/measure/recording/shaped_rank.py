@@ -54,7 +54,6 @@ class ShapedGroups:
     """The process groups that a script with ``workers`` ranks has created, including those without this rank.
 
     Attributes:
-        workers: number of ranks.
         groups: name and ranks of each group, in the order of creation.
     """
 
@@ -169,10 +168,6 @@ class ObjectMessages:
     """Messages with Python objects between ranks, through a folder that all ranks share.
 
     Objects have no shape, so their values are sent. The trace also records the ranks that send or receive them.
-
-    Args:
-        rank: the rank of this process.
-        folder: the folder that all ranks share.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:

@@ -193,7 +193,6 @@ class ShapedRecord:
     """The record of a script by shapes, in which recorded ranks stand for equivalent ones.
 
     Args:
-        recorded: the records of the recorded ranks, by rank.
         representatives: for each of the P ranks the recorded rank that stands for it.
         groups: name and ranks of each group of the script, in the order of creation.
     """
@@ -288,7 +287,6 @@ def run_ranks(
     Args:
         folder: the folder in which each recorded rank writes a file.
         recorded: ranks that were recorded earlier.
-        options: whether the script sees GPUs and may branch on clocks.
     """
     rank_by_pid: dict[int, int] = {}  # of the running processes
     started: list[int] = []

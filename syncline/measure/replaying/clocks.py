@@ -34,7 +34,6 @@ class TraceRecord(NamedTuple):
 
     Attributes:
         name: name of the script, as rows show it.
-        ranks: the record of each rank.
         folder: the folder that holds the record, for messages.
     """
 
@@ -52,7 +51,6 @@ class Window(NamedTuple):
     """The steps that a mean step averages: all steps after the first, because the first one includes the start-up.
 
     Attributes:
-        first: the first step of the window.
         last: the step after the last step of the window.
     """
 
@@ -255,10 +253,8 @@ class TimedReplay:
     """A record that was replayed on a network.
 
     Args:
-        record: the record of the script.
         network: the network, without the user's changes.
         replayed: the timeline of the replay.
-        clock: the parts of a mean step.
         step_time_variants: seconds of a mean step if computing and communication are as slow or as fast as expected.
         basis: the measurements from which this expectation follows, in words.
         unchanged_step_s: seconds of a mean step without the user's changes.

@@ -342,7 +342,6 @@ class Replayed:
     """The simulation of a recorded training on a network.
 
     Args:
-        timeline: the simulated spans.
         step_end_s: the seconds at which the last rank ended each step, ``(T,)``.
     """
 

@@ -193,10 +193,8 @@ class ReplayedOn:
 
     Attributes:
         networks: the networks; each gets one row.
-        hardware: the hardware that computes.
         algorithm: algorithm of all collectives; None: those of the network's library, without a library ``auto``.
         host: ``ahead`` or ``waits``; None: the behaviour of the hardware's hosts.
-        changes: changes of networks, hardware and records.
         target_loss: the loss to which times are reported; None: the highest final loss of several records.
     """
 

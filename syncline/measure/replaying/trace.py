@@ -54,7 +54,6 @@ def trace(
         programs: the programs to run; the first is the baseline of speedups.
         run: function that runs a program on this number of ranks, and returns the record of each.
         max_workers: largest number of ranks that ``run`` can run.
-        options: whether the script sees GPUs and may branch on clocks.
 
     Returns:
         ``rows`` (one per network and program), ``sites`` (per network, program and line), ``links`` (per network,

@@ -49,7 +49,6 @@ class Case:
     """A training to time.
 
     Args:
-        name: name of its folder.
         spec: fields of a ``RunSpec``; its first seed is trained.
         repeats: number of turns that count.
     """
@@ -69,9 +68,6 @@ class CasePlan:
     """The trainings that the processes of a group run, and the link between the processes.
 
     Args:
-        folder: folder of the results.
-        cases: trainings, in order.
-        timeout_s: timeout of a collective.
         link: fields of each process's link. They determine the length of the warm-up; in trainings through memory,
             processes wait for the time that gloo would take on this link.
     """

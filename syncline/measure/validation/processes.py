@@ -65,13 +65,7 @@ class Question:
 
 @dataclass(frozen=True)
 class PredictedTraining:
-    """One method of a user's spec, trained by the simulator with a number of workers.
-
-    Args:
-        spec: the run of the method.
-        spec_name: name of the user's spec.
-        trained: the simulated training.
-    """
+    """One method of a user's spec, trained by the simulator with a number of workers."""
 
     spec: RunSpec
     spec_name: str
@@ -132,7 +126,6 @@ def validate_local(
     """Calibrate this machine if there is no calibration, and return the result of `validate_processes` on it.
 
     Args:
-        specs: specs of trainings; each method of each spec is one training.
         workers: numbers of processes, with commas between; those of the specs if None.
         cluster: file of a calibration of this machine; if None, the machine is calibrated now.
         repeats: number of times that each training is measured after a warm-up.

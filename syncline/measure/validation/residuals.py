@@ -204,8 +204,6 @@ class Stage(NamedTuple):
     """A step of a fit: constants that some rows determine, with the constants of earlier steps fixed.
 
     Attributes:
-        name: name for people.
-        constants: names of the constants.
         is_fitted: function that returns whether a row is used in the fit.
         is_reported: function that returns whether a row counts in the reported errors; None: all fitted rows do.
     """

@@ -20,7 +20,6 @@ class PathLock:
     process is killed. Files ``.NAME.partial-PID`` of other processes are therefore left by dead ones.
 
     Attributes:
-        path: path of the result.
         on_abandon: function that runs before a signal ends the process, see ``abandon`` of
             `syncline.interrupts.Deferral`.
     """
@@ -112,7 +111,6 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
     """Return the lock on a path that does not exist yet: the requested path, or the path with a number in its name.
 
     Args:
-        path: the requested path.
         exact: refuse the path if it exists or another process writes it, instead of adding a number.
         kind: ``file`` or ``folder``, for the error message.
         suffix: end of the name, which stays behind the number.

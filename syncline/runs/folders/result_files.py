@@ -32,11 +32,8 @@ class ColumnType:
     """The type that a column must have in JSON rows and in Parquet.
 
     Attributes:
-        name: name of the type in an error line.
         python: Python types of a value that was read from JSON.
         arrow: names of functions of ``pyarrow.types``; one of them must be true of the column in Parquet.
-        optional: whether a value can be missing.
-        finite: whether a number must be finite.
     """
 
     name: str
@@ -209,10 +206,8 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
     Columns of `EVERY_ROW`, and columns whose names have a unit, are checked if they are there.
 
     Args:
-        rows: the rows as they were read.
         path: the file, for the error.
         columns: columns that each row must have. If it is empty, as for a study, rows with any columns are accepted.
-        name: name of the list in the file.
 
     Raises:
         SpecError: a row is no object, lacks a column, or has a value of another type.
@@ -254,8 +249,6 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
     """Return the table in a Parquet file after a check of its columns.
 
     Args:
-        path: the file.
-        columns: columns that the table must have, with their types.
         only: names of the columns to read; all by default. Only these are then checked.
 
     Raises:

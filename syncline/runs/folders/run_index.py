@@ -48,16 +48,12 @@ class RunEntry:
     """The description of a run folder.
 
     Attributes:
-        path: path of the folder.
         kind: kind of the spec, or the command that wrote the folder: ``compare``, ``launch``, ``sweep``.
         state: see `State`.
         written_s: time at which the folder was finished or last changed; seconds since 1970.
         methods: methods of the rows, or of the spec if there are no rows; schedules of a pipeline.
         networks: networks of the spec, or of the rows if the spec names none.
         workers: number of workers; None if it differs between rows or is unknown.
-        rows: number of rows.
-        files: number of files.
-        nbytes: size of all files in bytes.
     """
 
     path: Path

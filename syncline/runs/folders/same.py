@@ -37,7 +37,6 @@ class Difference:
 
     Attributes:
         file: path of the column's file in the folders.
-        column: name of the column.
         cells: number of compared cells.
         different: number of cells that differ; NaN equals NaN.
         absolute: the largest ``|a - b|``; infinite if one of the two is NaN or infinite, None for text.
@@ -73,8 +72,6 @@ class FolderComparison:
         unmatched: lines about files, columns and rows that only one folder has.
         specs: lines about fields in which the specs differ; results may be equal nevertheless.
         skipped: columns in `NOT_COMPARED`, each as ``file: name``.
-        files: number of compared files.
-        cells: number of compared cells.
     """
 
     differences: list[Difference]
@@ -183,7 +180,6 @@ class _FileColumns:
     """The columns of a file.
 
     Attributes:
-        columns: names of the columns.
         read: function that reads the values of a column.
         types: stored types of the columns of a Parquet file; empty for JSON and YAML, which store none.
         skipped: the file's keys in `NOT_COMPARED`.

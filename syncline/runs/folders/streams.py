@@ -34,7 +34,6 @@ class TrainingStream:
     """The paths of the files to which one method's training writes its results; it can be sent to another process.
 
     Args:
-        folder: the working folder of the run.
         number: number of the method, from 0.
     """
 
@@ -49,8 +48,6 @@ class SeedStream:
     """The writer of new results of seeds that train side by side.
 
     Args:
-        stream: the files of the training.
-        seeds: the seeds.
         recorder: the seeds' losses and metrics so far.
         ledger: the seeds' calls; None if other seeds of this training write the same calls.
     """
@@ -134,9 +131,7 @@ def metrics_table(
     """Return rows ``begin`` to ``end - 1`` of the metrics of one seed; row t is after t steps.
 
     Args:
-        method: name of the method.
         history: the training's losses, evaluations and traces.
-        seed_index: index of the seed in the history.
         schema: schema of the table, see `metrics_schema`.
         begin: first row.
         end: row after the last one.

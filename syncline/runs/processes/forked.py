@@ -59,7 +59,6 @@ def call_results(
 
     Args:
         calls: functions without arguments; cloudpickle must be able to send them and their results.
-        jobs: number of processes at once.
         folder: a temporary folder for large shared objects, which the processes remove if this process is killed.
         shared: objects that several functions use, such as a problem with its data.
 
@@ -92,12 +91,7 @@ _abandoned_pools: list[ProcessPoolExecutor] = []
 
 
 def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseProcess]) -> Iterator[Any]:
-    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes.
-
-    Args:
-        futures: futures of `_pickled_result`.
-        processes: the processes of the pool.
-    """
+    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes."""
     import cloudpickle
 
     try:
@@ -135,10 +129,8 @@ def _set_up_process(
     The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
 
     Args:
-        environment: environment variables.
         current_folder: the current folder of the calling process.
         threads: number of torch's threads, unless the environment sets it.
-        all_are_sent: event that is set when all calls are sent.
         temporary_folder: folder to remove if the calling process is killed.
     """
     if temporary_folder is None:

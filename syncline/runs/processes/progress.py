@@ -37,11 +37,6 @@ def progress(console: Console, names: Sequence[str], steps: int, unit_name: str 
     """Show the progress of trainings, and yield the function that receives their completed steps.
 
     A terminal shows a bar per training. Elsewhere a line is printed now and then.
-
-    Args:
-        names: names of the trainings.
-        steps: number of steps of each training.
-        unit_name: unit of the steps.
     """
     show = _bars if has_bars(console) else _lines
     with show(console, names, steps, unit_name) as update:
@@ -95,9 +90,6 @@ class Pace:
 
     The first line is after `FIRST_LINE_S`. An interval is at most as long as the time that has passed, because early
     estimates of the whole time are unsure; early lines are thus at 10, 20, 40 and 80 s.
-
-    Args:
-        now: function that gives the seconds of a monotonic clock.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -169,11 +161,7 @@ MOST_WARNINGS = 10
 
 
 class CountingListener(Listener):
-    """A listener that counts the runs of a sweep, and prints the warnings.
-
-    Args:
-        say: function that prints a line.
-    """
+    """A listener that counts the runs of a sweep, and prints the warnings."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
@@ -222,12 +210,7 @@ class BarOfRuns(CountingListener):
 
 
 class LogOfRuns(CountingListener):
-    """A listener that prints a line per finished run of a sweep, and lines at intervals while runs take long.
-
-    Args:
-        say: function that prints a line.
-        now: function that gives the seconds of a monotonic clock.
-    """
+    """A listener that prints a line per finished run of a sweep, and lines at intervals while runs take long."""
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(say)

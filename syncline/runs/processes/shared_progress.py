@@ -28,7 +28,6 @@ class SharedProgress:
 
     Args:
         path: path of the file, which is made if it does not exist.
-        trainings: number of trainings.
 
     Attributes:
         has_seen_stop: whether `report` has raised KeyboardInterrupt in this process; it changes under ``seen_lock``.
@@ -96,10 +95,7 @@ def side_by_side(
     """Call the functions of several trainings in several processes, and yield their results as they finish.
 
     Args:
-        calls: see `stoppable_results`.
         jobs: number of processes; one per core if None.
-        progress: see `stoppable_results`.
-        shared: see `stoppable_results`.
 
     Raises:
         SynclineError: a process was killed from outside.
@@ -122,7 +118,6 @@ def stoppable_results(
     trainings are asked to stop.
 
     Args:
-        calls: functions without arguments.
         jobs: number of processes; with 1 the functions run in this process, otherwise cloudpickle must be able to send
             them and their results.
         progress: the progress of the trainings, with the flag that stops them.

@@ -93,11 +93,7 @@ def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
 
 
 def loss_lines(result: Reported, methods: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the chart of a result's losses, None without losses, and a note about their origin.
-
-    Args:
-        methods: the page's methods, in the order of their colours.
-    """
+    """Return the chart of a result's losses, None without losses, and a note about their origin."""
     curves_path, finals_path = result.file("curves.parquet"), result.file("finals.parquet")
     file_curves, note = None, ""
     if curves_path is not None:
@@ -116,7 +112,6 @@ def final_curves(finals_path: Path, networks_path: Path | None = None) -> FileCu
     """Return the losses of a replication's final trainings.
 
     Args:
-        finals_path: the ``finals.parquet``.
         networks_path: the ``networks.parquet`` with the step time of each method on other networks; or None.
     """
     step_time_s: dict[str, dict[str, float]] = {}  # by method and network
@@ -264,7 +259,6 @@ def spans_chart(path: Path, row_noun: str = "worker") -> dict[str, Any] | None:
     """Return the chart of a folder's timelines.
 
     Args:
-        path: a ``timeline.parquet``.
         row_noun: noun for a row of a timeline: ``worker`` or ``stage``.
 
     Returns:
@@ -337,10 +331,6 @@ def _first_spans(timeline: Timeline, title: str) -> tuple[Timeline, str]:
 def _span_columns(spans: Timeline, row_noun: str) -> dict[str, Any]:
     """Return the spans of a timeline as columns for the page, with times in ticks, and each distinct text once.
 
-    Args:
-        spans: the spans that are shown.
-        row_noun: noun for a row of the chart: ``worker`` or ``stage``.
-
     Returns:
         ``tick`` (its seconds), ``from`` (time of tick 0 in seconds), the texts ``lanes``, ``kinds`` and ``words``, and
         columns with an item for each span: ``lane``, ``kind`` and ``word`` (indices of texts), ``start`` and ``length``
@@ -394,10 +384,6 @@ def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any
     """Return the chart of the collectives in the first steps of each method, with the bytes that a worker sends.
 
     The result is None if there was no collective.
-
-    Args:
-        path: a ``ledger.parquet``.
-        methods_of_page: the page's methods, in the order of their colours.
 
     Returns:
         ``steps`` (number of shown steps), ``all`` (number of all steps), ``words`` (texts of collectives), and

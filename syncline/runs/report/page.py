@@ -98,11 +98,7 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def css_of_themes(styles: Sequence[dict[str, Any]]) -> str:
-    """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours.
-
-    Args:
-        styles: the methods' styles, see `styles_of`.
-    """
+    """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours."""
 
     def rule_of_root(selector: str, name: str, theme: dict[str, str]) -> str:
         colors = theme | {f"m{index}": style[name] for index, style in enumerate(styles)}
@@ -147,7 +143,6 @@ class ReportPage:
     """An HTML page of results, which a notebook shows.
 
     Attributes:
-        html: the HTML of the page.
         path: the file of the page; None if it was not written.
     """
 
@@ -191,7 +186,6 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     """Return an HTML page of one result or several; it loads no other file.
 
     Args:
-        results: at least one result.
         title: title of the page; by default made of the results' titles.
 
     Raises:
@@ -244,9 +238,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
     """Return the variables of the template for a result's section, and add the result's charts to ``charts``.
 
     Args:
-        number: number of the section, from 1.
         names: names of the lines and bars of all results, in the order of their colours.
-        charts: charts of the page by their ids.
     """
     is_pipeline = any("makespan_s" in row for row in result.rows)
     noun_of_rows = "schedule" if is_pipeline else "comparison" if result.command == "replicate" else "method"

@@ -32,10 +32,8 @@ class Reported:
     """A result as a page shows it.
 
     Attributes:
-        title: title on the page.
         command: command that made the result: ``compare``, ``sweep``, ...
         output: the object that ``--json`` prints.
-        tables: tables that the command prints.
         spec: spec of the run; None if it is unknown.
         folder: folder with the files of the result; None without files.
         findings: papers' claims about the methods: a ``title``, and ``claims`` with their ``state``.

@@ -121,8 +121,6 @@ def _drawn_column(
     """Return a column of ranges with positions in percent of the span from the lowest to the highest of all numbers.
 
     Args:
-        column: the column whose ranges are drawn.
-        ranges: range of each row, or None.
         marked_value: a value at which a line is drawn, such as a speedup of 1.
 
     Returns:

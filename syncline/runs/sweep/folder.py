@@ -41,7 +41,6 @@ class SweptRun:
         name: name of the run's folder, see `syncline.runs.sweep.identity`.
         configuration: number of the configuration, from 1.
         values: values of the swept fields by their paths, as tables show them.
-        spec: the spec with its single seed.
         training: hash that names the training; configurations that differ only in the clock's fields share one.
         code: version of the code that trains, see `syncline.runs.sweep.identity.code_version`.
         measured: whether the seconds of a step were measured.
@@ -73,10 +72,8 @@ class Swept:
     """The state of a sweep: the runs that it requests, and the rows of those that are finished or have failed.
 
     Attributes:
-        name: name of the spec.
         requests: the requested runs, see `SweptRun.request`.
         rows: one row per finished or failed run, in the order of the request.
-        folder: folder of the sweep.
         repeated: number of requested runs that were finished before.
         interrupted: whether the sweep was stopped; a second call continues it.
     """

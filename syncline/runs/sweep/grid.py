@@ -29,7 +29,6 @@ class Configuration:
     Args:
         number: number from 1, in the order of the sweep.
         values: values by path of the field, as tables show them.
-        spec: the spec with these values and all the sweep's seeds.
     """
 
     number: int
@@ -48,7 +47,6 @@ class SweptSpec:
         overrides: single values that replace fields, as ``--set`` gives them.
         grids: for a spec of kind ``compare``, the grids of its methods and networks, unless another grid or an override
             sets these fields.
-        name: name of the spec.
     """
 
     fields: dict[str, Any]

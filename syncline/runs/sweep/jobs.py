@@ -43,7 +43,6 @@ class Outcome:
     """The files that a finished or failed run leaves.
 
     Args:
-        name: name of the run's folder.
         files: content of each file; empty if a later sweep should repeat the run.
         error: one line with the reason of a failure; None without a failure.
     """
@@ -173,7 +172,6 @@ def run_jobs(
     it. These jobs are then repeated one by one, so that a job that kills its process is found, and counts as failed.
 
     Args:
-        folder: folder of the runs' folders.
         processes: number of processes; one per core if None.
     """
     remaining = dict(enumerate(jobs))  # by index
@@ -246,7 +244,6 @@ class Allowance:
     Args:
         max_trainings: largest number of trainings; no limit if None.
         time_s: seconds from now on in which trainings may run; no limit if None.
-        now: function that returns the seconds of a monotonic clock.
 
     Attributes:
         spent: whether a request was refused.
@@ -368,13 +365,7 @@ def _train_on_dask(job: Job) -> list[Outcome]:
 
 
 def _write_finished_job(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """Write the folders of a job's runs that have ended on dask; return the errors, by name, of runs without a folder.
-
-    Args:
-        future: dask's future of the job.
-        job: the job.
-        folder: folder of the runs' folders.
-    """
+    """Write the folders of a job's runs that have ended on dask; return the errors, by name, of runs without a folder."""
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error

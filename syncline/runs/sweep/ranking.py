@@ -120,10 +120,6 @@ def ranking_table(
 
     Args:
         records: rows of `ranked`.
-        measure: column by which they are ranked.
-        paths: paths of the swept fields.
-        limit: largest number of rows of the table.
-        name: name of the sweep, for the title.
     """
     shown_records = list(records[:limit])
     varied_paths = [path for path in paths if len({str(record.get(path)) for record in records}) > 1]

@@ -40,9 +40,6 @@ class Tuned:
     """A field of the spec that a search varies, log-uniformly between two numbers; over integers if both are integers.
 
     Args:
-        path: path of the field.
-        low: smallest number that the search draws.
-        high: largest number that the search draws.
         origin: option or argument of the field, for errors.
         method: the only method with this field; empty if all methods have it.
         below_one: whether the numbers are distances of the field to 1, as for a decay rate, and not its values.
@@ -173,7 +170,6 @@ class Search:
 
         Args:
             base: the part that all configurations share.
-            grids: fields with lists of values.
             seeds: the seeds; the spec's if None.
             equal_effort: refuse grids that give the methods different numbers of studies.
 

@@ -59,7 +59,6 @@ def sweep(
         search: fields that an algorithm tunes, for each combination of the grids; by default none.
         equal_effort: draw configurations at random, so that each method has as many as the method with the fewest.
         allowance: limit on this call's trainings; a second call continues. It changes no result.
-        listener: listener to the progress.
 
     Raises:
         SpecError: a configuration cannot be trained; raised before any training.
@@ -131,8 +130,6 @@ class _Sweep:
         sweep_facts: facts for ``sweep.json``.
         jobs: number of processes; one per core if None.
         client: client of a dask cluster; None if the runs train on this machine.
-        allowance: limit on the trainings.
-        listener: listener to the progress.
     """
 
     def __init__(
@@ -155,7 +152,6 @@ class _Sweep:
         """Run all batches, write the sweep's folder, and return the sweep.
 
         Args:
-            name: name of the sweep.
             out: the folder; ``runs/NAME-sweep`` if None.
         """
         self._sweep_facts |= {"code": self._code} | environment()

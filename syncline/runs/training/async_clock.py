@@ -73,7 +73,6 @@ class AsyncPlan:
         spec: spec of the training, with its faults and failures.
         settings: settings of the server, and of the protocol between workers and server.
         base_s: seconds of a step without jitter.
-        network: network that joins the workers and the server.
         relative_durations: duration of each worker's step relative to ``base_s``, if faster workers have larger
             batches.
     """
@@ -124,8 +123,6 @@ def async_plan(
 
     Args:
         tensors: shapes of the model's parameters, which decide the size of updates and models.
-        base_s: seconds of a step without jitter.
-        network: network that joins the workers and the server.
         relative_durations: duration of each worker's step relative to ``base_s``, if batches differ.
     """
     asynchronous = asynchronous_of(method)
@@ -152,8 +149,6 @@ class AsyncTrained:
     """The simulated events of an asynchronous training, whose gradients and updates were computed in this order.
 
     Args:
-        plan: the plan that was simulated.
-        result: result of the simulation.
         steps: number of completed steps of the training.
     """
 
@@ -216,11 +211,6 @@ def async_training_clock(result: AsyncResult, settings: ServerSettings, steps: i
 
     The last step of a complete training ends when its last update has arrived. All communication of a worker counts as
     waiting.
-
-    Args:
-        result: the simulated events.
-        settings: settings of the server.
-        steps: number of completed steps of the training.
     """
     workers = settings.workers
     every_pth_end_s = result.step_end_s[workers - 1 :: workers]

@@ -57,10 +57,7 @@ def train_async(
     """Train an asynchronous method on a network, all workers and all seeds in this process.
 
     Args:
-        spec: problem, workers, steps, seeds.
         network: the network, which decides the order in which updates arrive.
-        on_step: see `syncline.runs.training.train_and_time.train_method`.
-        stream: see `syncline.runs.training.train_and_time.train_method`.
 
     Raises:
         SpecError: there is no network, or no place for a server on it.
@@ -130,7 +127,6 @@ class ArrivedUpdate(NamedTuple):
     """An update that has arrived at a server.
 
     Attributes:
-        worker: the worker that sent it.
         weight: weight by the update's age.
         share: further weight by the update's local steps or samples, see `AsynchronousSpec.share`.
     """
@@ -148,8 +144,6 @@ class AsyncWorkers(EventObserver):
     and evaluations count these steps.
 
     Args:
-        build: function that builds the task of some rows of a problem.
-        recorder: object that collects losses and metrics.
         on_step: function that is called with the number of completed steps of the training.
         teams: workers with equal batches whose simultaneous steps form one batch; single workers by default.
         server_task: task whose parameters are the server's model; built by default.

@@ -43,7 +43,6 @@ class ScheduledOptimizer:
     """An optimizer whose learning rates follow the schedule of the training.
 
     Args:
-        optimizer: the optimizer, with its initial learning rates.
         lr_factors: learning-rate factor of each step of the training; None for a constant rate. See `lr_factors`.
     """
 
@@ -87,12 +86,7 @@ def gradients_of(params: Sequence[Tensor]) -> list[Tensor]:
 
 
 class LocalWorker:
-    """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer.
-
-    Args:
-        task: task on this worker's rows.
-        lr_factors: learning-rate factor of each step of the training; None for a constant rate.
-    """
+    """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer."""
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
         """Build the worker's optimizer, before its first step."""
@@ -161,7 +155,6 @@ class Team:
     Args:
         workers: indices of the W workers, in order.
         task: task of these workers and S seeds.
-        seeds: S, the number of seeds.
     """
 
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
@@ -285,8 +278,6 @@ class SingleServer:
 
     Args:
         method: an asynchronous method without a global server above the server.
-        task: task whose parameters are the model.
-        lr_factors: learning-rate factor of each step of the training; None for a constant rate.
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:

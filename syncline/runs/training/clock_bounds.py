@@ -24,8 +24,6 @@ def clock_bounds(
     """Return the mean step times with computing and communication at their bounds, and where the bounds come from.
 
     Args:
-        network: network on which the training is timed.
-        clock: clock of the training with times as predicted.
         retime: function that times the training again, with factors on the seconds of computing and communication.
         measured: whether the seconds of computing were measured on this machine.
     """
@@ -46,8 +44,6 @@ def bounds_record(clock: Clock, variants: StepTimeVariants, basis: str) -> dict[
     Nine of ten measured trainings are expected between the bounds.
 
     Args:
-        clock: clock of the training with times as predicted.
-        variants: the training's mean step times at the bounds, see `clock_bounds`.
         basis: text that says from which measurements the bounds come.
     """
     low_s, high_s = combined_bounds(np.array(clock.step_time_s), variants)
@@ -64,12 +60,6 @@ def speedup_bounds(
     """Return the bounds of a step's speedup over the baseline, if one machine and one network run both.
 
     The speedup of steps that take no time counts as 1.
-
-    Args:
-        clock: clock of the method.
-        variants: the method's mean step times at the bounds.
-        baseline: clock of the baseline.
-        baseline_variants: the baseline's mean step times at the bounds.
     """
     if not clock.step_time_s:
         return {"speedup_low": 1.0, "speedup_high": 1.0}

@@ -59,16 +59,11 @@ class DelayedTraining:
     """The settings of a training in which stage k of K (from 0) gets each gradient ``K - 1 - k`` updates late.
 
     Args:
-        problem: the problem to optimise.
-        method: the method of all stages.
         stages: K, the number of stages.
-        steps: number of updates of each stage.
         remedy: correction for late gradients, in addition to the method's own.
         backward_weights: weights of the backward passes, see `StagesSpec`.
         delay: ``per-stage``, or ``uniform`` for a delay of K - 1 in all stages.
-        schedule: schedule of the learning rate.
         eval_every: steps between evaluations; 0: only before and after.
-        device: device that computes.
     """
 
     problem: Problem
@@ -103,8 +98,6 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     stages, so that its delay is a tensor with the delay of each coordinate.
 
     Args:
-        task: the task with its parameters.
-        stages: number of stages of the pipeline.
         kind: ``per-stage``, or ``uniform`` for the first stage's delay everywhere.
 
     Raises:
@@ -240,7 +233,6 @@ def stage_optimizer(
 
     Args:
         task: the task of the whole model, which names the matrices.
-        named_params: names and parameters of the stage.
         stage: number of the stage, from 0.
         delays: delay of each stage's gradients in updates; some optimizers need those of all stages.
         seed: seed of the training; each stage has random numbers of its own.

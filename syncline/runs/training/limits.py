@@ -139,7 +139,6 @@ def needed_bytes(
     workers are stored once; the parameters of all workers exist before the first step.
 
     Args:
-        tensors: shapes of one worker's parameters.
         activation_bytes: bytes of the activations of one copy.
         on_gpu: whether the training runs on a GPU, which adds up the gradients of copies as it computes them.
     """
@@ -317,8 +316,6 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
     """Refuse listed outages that leave too few workers for good.
 
     Args:
-        failures: the failures of the spec.
-        workers: number of workers at the start.
         until_s: seconds of the training that count; outages that begin later are ignored.
         needed: number of workers that must remain.
         suffix: end of the error line.

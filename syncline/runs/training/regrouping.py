@@ -57,8 +57,6 @@ class ReformedGroup:
     Args:
         spec: spec of the training, with its failures.
         method: a synchronous method.
-        network: network on which the training is timed.
-        tensors: shapes of the model's parameters.
         state_bytes: bytes of a checkpoint.
         clock_of: function that returns the clock of a training from its collectives, the factors on computing and
             communication times, and the mask of the workers that are present in each step, ``(T, P)``.

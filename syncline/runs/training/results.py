@@ -144,7 +144,6 @@ def write_curves(
 
     Args:
         trained: the trained methods; the first is the baseline of speedups.
-        clocks: clock of each method on each network.
         networks: networks, or their labels in a figure, by name.
         target: the loss to which times are reported; None without one.
         bounds: bounds of each method's times on each network, if they are known.
@@ -232,10 +231,7 @@ def _metric_column(history: History, name: str, steps: np.ndarray, seed_indices:
     A trace begins with the evaluation before the first step, if there is an evaluation of the same name.
 
     Args:
-        history: the history of a training.
         name: name of the column; ``position_0`` is the first component of the trace ``position``.
-        steps: numbers of the stored steps.
-        seed_indices: indices of the stored seeds in the history.
     """
     trace_name, _, component = name.rpartition("_")
     values = history.trace.get(name)
@@ -254,7 +250,6 @@ def _trace_column(
     Args:
         values: the quantity after each step.
         steps: numbers of the stored steps, the first of which is 0, before the first step.
-        seed_indices: indices of the stored seeds.
         evaluation: evaluations of the same quantity, ``(E, S)``; the first is that of step 0. With None the column is
             null at step 0.
     """
@@ -320,10 +315,6 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def unit_of(column: str, loss_label: str) -> str:
     """Return the unit of a column of ``curves.parquet`` or ``summary.parquet``; an empty text for names and shares.
 
-    Args:
-        column: name of the column.
-        loss_label: name and unit of the problem's loss.
-
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
     """
@@ -347,7 +338,6 @@ class FileCurves(NamedTuple):
     """The evaluations in a ``curves.parquet``.
 
     Attributes:
-        curves: one curve per method.
         sent_bytes: by method, the payload bytes that a worker has sent by each step of the curve; they are equal on all
             networks.
         networks: label of each network in a figure, by name; only networks on which something was evaluated.

@@ -115,14 +115,7 @@ def _stage_ends_s(schedule_name: str, work: StageWork, network: Network, microba
 
 
 def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
-    """Return the simulated timeline of a pipeline schedule, ``1f1b`` or ``async-1f1b``.
-
-    Args:
-        schedule_name: name of the schedule.
-        work: work of a micro-batch.
-        network: network that joins the stages.
-        microbatches: number of micro-batches.
-    """
+    """Return the simulated timeline of a pipeline schedule, ``1f1b`` or ``async-1f1b``."""
     stages = len(work.forward_s)
     forward_s = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
     backward_s = BACKWARD_FORWARDS * forward_s
@@ -141,7 +134,6 @@ class TrainedStages:
 
     Args:
         work: work of a batch.
-        steps: number of completed steps.
         timeline_steps: number of steps that the timeline keeps.
         microbatches: number of micro-batches of a synchronous batch; None if the pipeline is asynchronous.
     """

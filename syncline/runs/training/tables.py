@@ -65,11 +65,7 @@ def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
 
 
 def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
-    """Return several timelines as columns of one table.
-
-    Args:
-        timelines: method, network and timeline of each.
-    """
+    """Return several timelines as columns of one table."""
 
     def arrow_array(column: Words | NDArray[Any]) -> pa.Array:
         if isinstance(column, Words):  # the column has codes, and the file gets their texts
@@ -134,7 +130,6 @@ def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: 
     """Return several timelines as one Chrome trace, with a process for each worker of each timeline.
 
     Args:
-        timelines: method, network and timeline of each.
         workers: number of workers of each timeline; further participants are servers. None if all are workers.
     """
     events: list[dict[str, Any]] = []

@@ -61,8 +61,6 @@ def train_method(
     """Train a method with the settings of a spec, all workers and all seeds in this process.
 
     Args:
-        spec: problem, workers, steps, seeds.
-        method: one of the spec's methods.
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
             ``KeyboardInterrupt`` to stop the training, which then returns its results.
         stream: files for the results of the running training.
@@ -181,9 +179,7 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     is drawn from the first seed, the same for every method and network.
 
     Args:
-        trained: results of the training, with its collectives.
         network: the network, which may differ from that of the training.
-        factors: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
     if not steps:
@@ -237,8 +233,6 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     """Return a training's clock on a network with the bounds of its times; None where `time_method` returns None.
 
     Args:
-        trained: results of the training, with its collectives.
-        network: network on which the training is timed.
         measured: whether the seconds of computing were measured on this machine.
     """
     retime = partial(time_method, spec, trained, network)
@@ -269,11 +263,7 @@ def _clock_without_failures(
     """Return the clock of a training from its collectives, without failures of machines.
 
     Args:
-        method: method of the training.
-        calls: collectives of the completed steps.
         work: work of one worker's step.
-        network: network on which the training is timed.
-        factors: factors on the seconds of computing and communication.
         readbacks: number of values that a worker copies from its device in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
@@ -308,9 +298,7 @@ def faulty_clock(
 
     Args:
         spec: spec of the training, whose first seed draws the faults.
-        calls: the collectives of the training.
         compute_s: seconds of each worker in each step, ``(T, P)``.
-        network: network that joins the workers without faults.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
         options: further options of `syncline.sim.clocks.training`.
     """

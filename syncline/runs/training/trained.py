@@ -53,10 +53,7 @@ class Trained:
     """The results of training a method: history, traffic, and facts about the training.
 
     Args:
-        method: name of the method.
-        history: losses and traces.
         ledger: the collectives of one worker; those of the first seed represent all seeds.
-        facts: facts about the problem.
         flops_per_step: FLOPs of one worker per step, if known.
         wall_s: wall-clock seconds of the training on this machine.
         tensors: the parameters of one worker, in order.
@@ -177,8 +174,6 @@ def sequential_results(
 
     Args:
         train_seed: function that trains one seed; its second argument reports the number of finished steps.
-        seeds: seeds, in the order in which they train.
-        steps: number of steps of each training.
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
 

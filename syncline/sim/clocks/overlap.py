@@ -48,7 +48,6 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
     """Return the collectives that a training starts if it overlaps these calls with computing.
 
     Args:
-        calls: the collectives of the training.
         overlap: ``none``: as they are; ``ddp``: gradients in buckets; ``async``: each awaited a step later.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
     """
@@ -143,7 +142,6 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
 
     Args:
         compute_s: seconds that P workers compute in T steps, ``(T, P)``; or the times of all parts of the steps.
-        calls: the collectives of the training.
     """
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
     steps, workers = times.compute_s.shape
@@ -202,7 +200,6 @@ def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tup
 
     Args:
         started: index of each call, and the call, in the order of start.
-        workers: number of workers.
     """
     without_wait = frozenset(range(workers))  # workers that wait for none of the calls visited so far, the later ones
     waits: list[tuple[int, Members]] = []
@@ -224,8 +221,6 @@ def run_lockstep(
 
     Args:
         compute_s: seconds that P workers compute in T steps, ``(T, P)``.
-        calls: the collectives of the training.
-        network: the link that every worker has, one link per worker, or a larger network.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
 
     Raises:
@@ -245,9 +240,6 @@ def lockstep_spans(
     """Yield the spans of data-parallel training in the order of time on each stream; only the latest are in memory.
 
     Args:
-        times: times of the steps.
-        calls: the collectives of the training.
-        network: the link that every worker has, one link per worker, or a larger network.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
@@ -274,7 +266,6 @@ class Streams:
     Args:
         collectives: the collectives of the training on the network.
         starts_s: time at which each worker begins, ``(P,)`` seconds.
-        times: times of the steps.
 
     Attributes:
         now_s: time up to which each worker's compute stream is known, ``(P,)`` seconds.

@@ -52,16 +52,11 @@ def phased_clock(
 
     Args:
         present: whether each of P workers takes part in each of T steps, ``(T, P)``; at least one worker does.
-        calls: the collectives of the training.
         compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
-        network: the network of the P workers.
         starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
         overlap: whether and how calls overlap with computing, as in `clock`.
-        buckets: buckets of a gradient.
         trigger_s: seconds of deciding whether to send, one number or ``(T,)``.
         optimizer_s: seconds of an update, one number or ``(P,)``.
-        keep_steps: number of steps to keep in the timeline.
-        delay: lateness of each message.
         options: other options of `clock`.
 
     Returns:
@@ -179,8 +174,6 @@ def failing_clock(
         clock: clock without failures; each step takes as long as in this clock, from the end of the step before.
         group: the workers, and the costs of a restart.
         saving: settings of checkpoints.
-        outages: outages in the order of time.
-        keep_steps: number of steps to keep in the timeline.
 
     Returns:
         The clock with the final execution of each step, and with ``failed``. Means per step cover these executions
@@ -201,10 +194,8 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
     """Return the clock of a training whose steps are delayed by failures.
 
     Args:
-        clock: clock without failures.
         step_end_s: end of the final execution of each of T steps, ``(T,)`` seconds.
         costs: costs of failures, with the stretches that they add between steps.
-        keep_steps: number of steps to keep in the timeline.
     """
     wall_s = float(step_end_s[-1])
     return replace(

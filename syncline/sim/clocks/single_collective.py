@@ -46,7 +46,6 @@ def collective_finish_s(
 
     Args:
         kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
-        workers: P, number of workers, at least 1.
         nbytes: n, bytes with the meaning that the collective's closed form gives them.
         network: the link that every worker has, one link per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` in `syncline.costmodel.collectives.table`; on a network of nodes or sites
@@ -90,9 +89,6 @@ def rounds_finish_s(
     """Return the time at which each worker is done with a collective that consists of these rounds.
 
     Args:
-        rounds: rounds, with the senders and receivers of each.
-        workers: P, number of workers, at least 1.
-        network: the network of the workers.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: as in `collective_finish_s`.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
@@ -161,11 +157,6 @@ def simulated_s(
     Groups with equal, separate channels are simulated once, see `syncline.costmodel.layouts.groups.different_groups`.
 
     Args:
-        kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
-        workers: number of workers.
-        nbytes: bytes of the collective.
-        network: network that joins the workers.
-        algorithm: algorithm of the collective.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         group: the first of several groups that each run the collective at the same time, see
             `syncline.costmodel.traffic.call.groups_like`; if None, all workers run one collective.

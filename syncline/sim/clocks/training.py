@@ -114,7 +114,6 @@ def clock(
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
         optimizer_s: seconds of a worker's update in each step, after all its waits; one number for all workers or one
             per worker, ``(P,)``.
-        keep_steps: number of steps to keep in the timeline.
         delay: lateness of each message, as in `run_events`; only the events can follow it.
 
     Raises:

@@ -98,7 +98,6 @@ class Assembly:
         """Assemble the programs of all workers; a program that several workers share is assembled once.
 
         Args:
-            programs: the program of each worker.
             assemble_by_columns: function that assembles what it can of some workers' programs at once, and returns the
                 workers that are left.
 

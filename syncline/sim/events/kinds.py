@@ -178,8 +178,6 @@ class CollectiveKinds:
         """Append the plan of a collective, the messages of each rank, to the core's tables.
 
         Args:
-            kind: number of the kind.
-            plan: the plan.
             route0: index of the first route of the plan in the table ``routes``.
             source0: index in the table ``sources`` of the first message's connection, for collectives of gloo.
             route_index: index of each route of the plan, counted from ``route0``; by default in their order.
@@ -226,11 +224,9 @@ class CollectiveKinds:
         """Write the plan of a collective of gloo or a direct exchange: two ranks have one connection in each direction.
 
         Args:
-            kind: number of the kind.
             collective: the first collective of the kind.
             plan: plan of the collective, in which each round is a run of its own.
             group: the workers of the collective; all if None.
-            num_rounds: number of rounds.
         """
         state, ranks = self._state, len(plan.places)
         direct = is_direct(collective.kind, collective.algorithm)

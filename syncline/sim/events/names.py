@@ -46,9 +46,7 @@ class Part(NamedTuple):
     """A collective that a worker's program names, as a record of the core's table ``parts``.
 
     Attributes:
-        worker: number of the worker.
         kind: number of the collective's kind.
-        key: number of the collective's key.
         place: place of the worker in the collective's group, -1 if it is not in the group.
         port: the worker's port on the collective's stream.
         takes_turn: whether the worker's incoming port serves the collective before the worker's next collectives.

@@ -146,8 +146,6 @@ class Routes:
     """The routes between workers, in the core's tables.
 
     Args:
-        state: tables of the core.
-        topology: the network of the workers.
         eager: whether the latency of a message comes after its bytes have flown; else it comes before.
 
     Attributes:

@@ -86,8 +86,6 @@ class Simulation:
     """A run of the event simulation: the core's tables, and what Python does for the compiled loop.
 
     Args:
-        programs: program of each worker.
-        topology: network of the workers.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 if None.
         eager: whether messages start by the eager rule; else by the rendezvous rule, see `run_events`.
         delay: function of sender and receiver that returns the seconds by which a message is late; None for none.

@@ -29,12 +29,7 @@ class MessageEnds(NamedTuple):
 
 
 class PlainInstructions:
-    """The instructions of programs that only compute, send and receive, in columns.
-
-    Args:
-        workers: worker of each program.
-        programs: the programs.
-    """
+    """The instructions of programs that only compute, send and receive, in columns."""
 
     def __init__(self, workers: Sequence[int], programs: Sequence[Program]) -> None:
         lengths = np.array([len(program) + 1 for program in programs], dtype=np.int64)  # with the end of the program
@@ -86,7 +81,6 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     Args:
         assembly: assembly of all programs, to which operations are added.
         workers: workers whose programs may be assembled.
-        programs: programs of all workers.
     """
     plain_workers = [worker for worker in workers if is_plain(programs[worker])]
     if sum(len(programs[worker]) for worker in plain_workers) < FEWEST:

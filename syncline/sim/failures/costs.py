@@ -143,7 +143,6 @@ class SavedSteps:
     """The times of steps and checkpoints of a training without failures, in seconds from its beginning.
 
     Args:
-        steps: number of steps.
         steps_s: function of n that returns the seconds of the first n steps without checkpoints, increasing with n.
         saving: settings of the checkpoints; the end is always saved.
     """

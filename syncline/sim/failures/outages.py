@@ -41,10 +41,8 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
 
     Args:
         rate: failure rate of one unit: a worker, node or site.
-        workers: number of workers.
         node: number of workers of a node.
         sites: number of sites, which have equal numbers of workers.
-        rng: random generator of the draws.
     """
     workers_of_unit, units = rate.unit_workers(workers, node, sites), rate.units(workers, node, sites)
     # The seconds to a failure have a Weibull distribution of this scale and shape.
@@ -82,7 +80,6 @@ class FailingGroup:
 
     Args:
         workers: P, number of workers.
-        spares: number of spare machines.
         timeout_s: seconds from a failure until the other workers notice.
         restart_s: seconds to start processes on a machine, without loading a checkpoint or a model.
         reform_s: seconds in which the remaining workers re-form their group.
@@ -183,7 +180,6 @@ class Roster:
     started, and they have fetched the state.
 
     Args:
-        group: the workers.
         load_s: seconds in which a returning worker fetches the state that it needs to begin.
         outages: outages in the order of time.
     """
@@ -261,12 +257,7 @@ class AbsencePeriod(NamedTuple):
 
 
 class Absences:
-    """The absences of all workers, from outages that are read as far as a caller needs.
-
-    Args:
-        group: the workers that train.
-        outages: outages in the order of time.
-    """
+    """The absences of all workers, from outages that are read as far as a caller needs."""
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
         # The costs that the roster counts are not used: workers at their own pace count their own.

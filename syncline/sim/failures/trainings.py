@@ -27,9 +27,6 @@ class RestartedTraining:
     this. At the beginning the training waits for absent workers.
 
     Args:
-        group: the workers that train, and the costs of a restart.
-        work: the steps and checkpoints of the training.
-        outages: outages in the order of time.
         until_s: time at which the simulation stops; the steps completed until then count, saved or not.
     """
 
@@ -193,14 +190,11 @@ class ElasticTraining:
     ``min_workers`` workers are present, they wait. If all are absent, the training returns to the last checkpoint.
 
     Args:
-        group: the workers that train, and the costs of a failure.
         steps: number of steps of the training; a step of n of P workers counts as n / P steps.
         work_of: function that returns the times of the whole training with the workers in a mask, ``(P,)``.
-        outages: outages in the order of time.
         until_s: time at which the simulation stops.
         whole_steps: whether every step counts as one, with any number of workers.
         period: number of steps between exchanges; a failed worker loses its steps since the last exchange.
-        on_steps: observer of completed steps.
     """
 
     group: FailingGroup
@@ -323,7 +317,6 @@ class ElasticTraining:
         """Wait until the group is formed; a worker that leaves or joins meanwhile restarts the forming.
 
         Args:
-            now_s: present time.
             ready_s: time at which the group is formed if nothing changes.
 
         Returns:
@@ -390,12 +383,9 @@ def simulate_independent_workers(
     fail and never makes a worker wait. A failed worker loses its steps since its last update.
 
     Args:
-        group: the workers that train.
         steps: mean number of steps per worker.
-        step_s: seconds of a step.
         period: number of steps between two models.
         load_s: seconds to fetch a model after a failure.
-        outages: outages in the order of time.
         until_s: time at which the simulation stops.
     """
     costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)

@@ -42,13 +42,9 @@ class Spans(NamedTuple):
     """The spans of one piece of work on the timelines of P workers, a span for each worker.
 
     Args:
-        stream: name of the workers' stream.
-        what: kind of the work.
-        label: name of the work.
         start_s: begin for each worker, ``(P,)`` seconds.
         end_s: end for each worker, ``(P,)`` seconds.
         nbytes: bytes that each worker sends.
-        step: the training step.
         members: workers that do the work, with unused values for the others; None for all.
     """
 
@@ -86,11 +82,8 @@ def run_collective(
     """Run a collective on ports: change each worker's times to those at which the collective has ended.
 
     Args:
-        key: the collective.
-        rounds: rounds of the collective.
         routed: function that returns the same rounds on the topology; not called for gloo and direct exchanges, which
             look up the routes themselves.
-        topology: the network of the workers.
         ports: ports of the workers that enter, see `Ports.at_entry`; changed in place.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
@@ -130,7 +123,6 @@ class GroupCollectives:
         topology: the network of the P workers.
         uses: number of times that the training runs each collective. If this is more than P, the collective is
             computed as a max-plus matrix (see the module), which costs as much as P runs.
-        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Attributes:
         ports: times of the ports after the last collective; minus infinity before the first.
@@ -205,11 +197,6 @@ class TrainingCollectives:
     """The collectives of a training in lockstep, each among a group of workers.
 
     A worker has the same ports in all its groups, so its collectives in different groups wait for each other.
-
-    Args:
-        topology: the network of all workers.
-        calls: all calls of the training.
-        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
         SpecError: an unknown collective or algorithm.

@@ -49,9 +49,6 @@ def run_gloo(kind: str, nbytes: float, rounds: Sequence[Round], topology: Topolo
     """Run a collective of gloo: change each worker's times to those of its last messages.
 
     Args:
-        kind: kind of the collective.
-        nbytes: bytes of the collective.
-        rounds: rounds of the collective.
         topology: the network of the workers, with the costs of gloo's software.
         ports: ports of the workers that enter, ``(P,)`` seconds; changed in place.
 
@@ -117,7 +114,6 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     """Run a collective of NCCL: change the workers' and ports' times to those at its end.
 
     Args:
-        rounds: rounds of the collective on a topology.
         ports: ports of the workers that enter, ``(..., P)`` seconds; changed in place.
         rounds_ahead: number of rounds that a worker may be ahead of the messages it received; None: it never waits.
         call_s: seconds that every worker takes before its first round.
@@ -159,8 +155,6 @@ def run_direct(nbytes: float, rounds: Sequence[Round], topology: Topology, ports
     the previous message on its connection has left.
 
     Args:
-        nbytes: bytes of the tensor.
-        rounds: rounds of the exchange.
         topology: the network of the workers, with the costs of hivemind's software.
         ports: ports of the workers that enter, ``(P,)`` seconds; changed in place.
 

@@ -52,14 +52,7 @@ class RoutedRound(NamedTuple):
 
 
 class RoutedSequence(NamedTuple):
-    """R rounds of one message each, none of which shares a channel; the arrays have a number per round, ``(R,)``.
-
-    Attributes:
-        messages: senders, receivers and bytes of the messages, in order.
-        overhead_s: as in `RoutedRound`.
-        flow_s: as in `RoutedRound`.
-        latency_s: as in `RoutedRound`.
-    """
+    """R rounds of one message each, none of which shares a channel; the arrays have a number per round, ``(R,)``."""
 
     messages: Round
     overhead_s: Floats
@@ -97,7 +90,6 @@ class RoutedRounds:
 
         Args:
             rounds: the rounds; the routes of a repeated round are looked up once.
-            topology: the network.
             shared: whether each of C channels is shared, ``(C,)``, in these rounds and others of the same training; by
                 default in these rounds alone.
             copies: as in the class.
@@ -158,8 +150,6 @@ def routed_rounds(key: CollectiveKey, topology: Topology, shared: NDArray[np.boo
     """Return the rounds of a collective on a topology, from a cache if they were made before.
 
     Args:
-        key: the collective.
-        topology: the network of the collective's workers.
         shared: as in `RoutedRounds.from_rounds`.
 
     Raises:
@@ -186,10 +176,6 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
 
     If all messages on a channel have one sender, or one receiver, the port of that worker serves these messages one
     after another; this is so on every channel of a star with full-duplex links.
-
-    Args:
-        collectives: the rounds of each collective.
-        topology: the network of the workers.
     """
     num_channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
@@ -220,8 +206,6 @@ def _routed_round(
     """Return a round with the costs of its messages on a topology.
 
     Args:
-        round_: senders, receivers and bytes of the messages.
-        topology: the network.
         bandwidth: see `channel_bandwidths`, ``(C + 1,)``.
         is_shared: as in `RoutedRounds`.
         seeks_rings: whether to find the rings that the messages form.

@@ -37,7 +37,6 @@ class WorkerFailures:
     """The failures of workers at their own pace, and the costs of these failures.
 
     Args:
-        workers: P, number of workers.
         pace: seconds of each worker's steps.
         absences: absences of the workers; None: no machine fails.
     """
@@ -111,7 +110,6 @@ def simulate_async_workers(
     fairly. Within one instant the steps come first, in one fixed order; then the arrivals, by worker; then the replies.
 
     Args:
-        settings: settings of the workers and servers.
         pace: seconds of each worker's steps.
         topology: the network of the workers and of their servers' handlers.
         observer: observer of the events; None if only times are wanted.

@@ -62,16 +62,6 @@ class UpperServerPrograms:
     """The programs of local servers that send updates to the upper server, and of its handlers that receive them.
 
     The upper server has a *handler* for each local server: a program that takes its updates and returns models.
-
-    Args:
-        settings: settings of the workers and servers.
-        upper: settings of the hierarchy.
-        observer: observer of the events.
-        policy: the local servers.
-
-    Attributes:
-        simulation: the simulation that runs the programs, set before it starts.
-        merges: the updates of local servers.
     """
 
     simulation: GatedSimulation

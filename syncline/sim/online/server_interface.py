@@ -59,13 +59,10 @@ class ServerSettings:
             version.
         synchronous: whether a worker gets its model only when a version contains its update; otherwise it gets the
             model at once, at the end of that instant.
-        update_bytes: bytes of an update.
-        model_bytes: bytes of a model.
         grace_period_s: seconds after the buffer is full in which more updates enter the version; the period ends at
             once when no other worker is under way.
         participants: number of workers that take part at a time; all if None. The server sends a worker the model when
             the worker is drawn; the first participants have the model at the beginning.
-        seed: seed of these draws.
         hierarchy: the server above the servers of groups of workers; None: all workers share one server.
 
     Raises:
@@ -159,7 +156,6 @@ class Contribution(NamedTuple):
     """An update that a worker sent to a server.
 
     Attributes:
-        worker: number of the worker.
         steps: number of local steps in the update.
         begun_s: time at which the worker began these steps with its model, in seconds, as the other times.
         sent_s: time at which the worker sent the update.
@@ -185,7 +181,6 @@ class Merge(NamedTuple):
     """An update of a local server to the upper server, and the returned model; times are in seconds.
 
     Attributes:
-        server: number of the local server.
         versions: number of versions of the local server since its last merge, which the update contains.
         sent_s: time at which the local server sent the update.
         arrived_s: time at which the update arrived at the upper server.

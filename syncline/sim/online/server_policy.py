@@ -17,7 +17,6 @@ class ServerState:
     """The state of a server: of the only server, or of a local server of a group of workers.
 
     Args:
-        number: number of the server.
         idle: workers without a model to train, in the order in which they became idle; at first all the server's
             workers.
         versions: number of versions that the server has made.
@@ -63,8 +62,6 @@ class ServerPolicy:
     """The servers of workers at their own pace, in the simulator or between processes.
 
     Args:
-        settings: settings of the workers and servers.
-        observer: observer of the events.
         timing: the clock, and the sender of models.
 
     Attributes:

@@ -138,12 +138,7 @@ def _neighbour(task: PipelineTask, stage: int, stages: int, chunks: int, directi
 
 
 class TaskNumbering(NamedTuple):
-    """The numbers of the tasks of a stage: by kind, then chunk, then micro-batch, see the module.
-
-    Attributes:
-        microbatches: M, number of micro-batches.
-        chunks: v, number of chunks per stage.
-    """
+    """The numbers of the tasks of a stage: by kind, then chunk, then micro-batch, see the module."""
 
     microbatches: int
     chunks: int = 1
@@ -170,7 +165,6 @@ class Orders(Sequence[Order]):
 
     Args:
         numbers: number of each task, ``(stages, tasks)``.
-        numbering: the numbering of the tasks.
     """
 
     def __init__(self, numbers: NDArray[np.integer[Any]], numbering: TaskNumbering) -> None:

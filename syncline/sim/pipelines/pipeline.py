@@ -62,7 +62,6 @@ class Pipeline:
     Args:
         schedule: the order of each stage's tasks.
         stages: K, number of stages.
-        durations: durations of tasks.
         activation_bytes: bytes of a micro-batch's message from one stage to the next; its gradient has as many.
         replicas: number of equal pipelines that train together; worker ``r K + k`` is stage k of replica r.
         gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.

@@ -94,7 +94,6 @@ def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation:
     Args:
         kind: index in ``TASK_KINDS`` of each task, in the order of time.
         activation: index of each task's activation, ``chunk M + microbatch``.
-        schedule: the schedule of the pipeline.
         utilisation: the fraction of the makespan in which the stage computes.
     """
     is_forward = kind == TASK_KINDS.index("forward")
@@ -121,7 +120,6 @@ def _delays_and_versions(
         is_forward: whether each task is a forward pass, in the order of time.
         is_release: whether each task releases an activation and ends with an update.
         activation: index of each task's activation, ``chunk M + microbatch``.
-        schedule: the schedule of the pipeline.
     """
     delays = np.zeros(schedule.microbatches, dtype=np.int64)
     num_updates = np.cumsum(is_release)  # after each task

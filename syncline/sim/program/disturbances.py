@@ -80,7 +80,6 @@ class SlowWorker:
     """A worker that takes ``factor`` times as long in every step.
 
     Args:
-        worker: number of the worker, from 0.
         factor: factor of the compute time, at least 0; below 1 the worker is fast.
     """
 
@@ -103,8 +102,6 @@ class Pause:
     """A worker that stands still for some seconds in a step.
 
     Args:
-        worker: number of the worker, from 0.
-        step: number of the step, from 0.
         seconds: duration; at least 0.
     """
 
@@ -244,7 +241,6 @@ class SlowLink:
     """A worker's link with ``1 / bandwidth_divisor`` of its bandwidth and ``latency_factor`` times its latency.
 
     Args:
-        worker: number of the worker, from 0.
         bandwidth_divisor: divisor of the bandwidth, above 0; 1 leaves the bandwidth as it is.
         latency_factor: factor of the latency, at least 0; 1 leaves the latency as it is.
     """
@@ -357,10 +353,6 @@ class LatencyJitter:
         """Return a function ``delay(sender, receiver)`` that draws the seconds by which the next message is late.
 
         `run_events` calls the returned function once per message, in the order in which messages start.
-
-        Args:
-            topology: topology with the latencies.
-            rng: random generator of the draws.
         """
         drawn: list[tuple[float, float]] = []  # factors of the latency and seconds in queues, for later messages
 

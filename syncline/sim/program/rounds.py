@@ -83,7 +83,6 @@ def rounds(
 
     Args:
         kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
-        workers: number of workers.
         nbytes: bytes with the meaning that the collective's closed form gives them.
         algorithm: one of ``ALGORITHMS[kind]`` or ``HIERARCHICAL[kind]`` in `syncline.costmodel.collectives.table`; by
             default the first of ``ALGORITHMS[kind]``.
@@ -244,7 +243,6 @@ def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
 
     Args:
         orders: ranks of each ring in order, ``(rings, workers of a ring)``.
-        block_bytes: bytes of a message.
         laps: number of times that each block goes around its ring.
     """
     senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
@@ -277,8 +275,6 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
     """Return the rounds of an all-reduce by direct exchange.
 
     Args:
-        workers: number of workers.
-        nbytes: bytes of the tensor.
         owners: the workers that sum one part of the tensor each: all, the first of each place, or the server.
         places: places of the workers; if None, every worker is a place, and the first worker is the server.
     """

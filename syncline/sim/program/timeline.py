@@ -131,7 +131,6 @@ class Timeline:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
             a send stream, as long as the message occupies its port.
-        label: description for people.
         start_s: start of the span, in seconds from the beginning of the simulation.
         end_s: end of the span, in seconds from the beginning of the simulation.
         nbytes: bytes that the worker sends in the span, or receives in a ``recv``.

@@ -38,7 +38,6 @@ class ServerLines:
     Attributes:
         facts: facts known before the first step; empty if the training had not started.
         reports: reports of workers, without their tensors, in the order of their arrival; see `RoundReport`.
-        evaluations: evaluations of the model.
         events: joins, arrivals, versions, replies, sent models and failures, in order.
         end: the last line, with the number of versions; empty if the training did not finish.
     """
@@ -83,13 +82,9 @@ class Step(NamedTuple):
     """A local step that has arrived.
 
     Attributes:
-        worker: number of the worker.
         number: number of the step among its worker's, from 0: it decides the data.
         begun_before: number of the step among the steps of all workers, see `StepNumber`.
         kept_before: the same without lost steps, see `StepNumber`.
-        begun_ns: time of its start.
-        ended_ns: time of its end.
-        loss: loss of each seed.
     """
 
     worker: int

@@ -59,7 +59,6 @@ class RoundReport(_Head):
         begun_ns: time at which the worker had the model.
         steps: for each step: its number among the worker's steps, the two numbers of `StepNumber`, its begin, its end.
         losses: losses of each step, for each seed.
-        laps: laps of its stopwatch.
     """
 
     begun_ns: Nanoseconds
@@ -73,8 +72,6 @@ class RoundReport(_Head):
         Args:
             steps: numbers of the assigned steps.
             num_begun: number of steps that all workers have begun.
-            seeds: number of seeds, each of which has a loss.
-            zero_ns: time at which the training began.
         """
         if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not asked for")

@@ -59,11 +59,8 @@ class OrderedNode(NamedTuple):
     """A Chakra node whose dependencies are only nodes that take time.
 
     Attributes:
-        id: number of the node.
-        name: name of the node.
         type: one of `KNOWN_TYPES`, or 0 for a node without a type.
         duration_s: seconds of the node.
-        attributes: attributes by name.
         dependencies: numbers of the nodes that must end before this one begins.
     """
 
@@ -79,7 +76,6 @@ class TraceGroups(NamedTuple):
     """The groups and messages that all ranks have in common.
 
     Attributes:
-        num_ranks: number of ranks.
         groups: ranks of each group, by its ``pg_name``.
         messages: numbers of messages, by sender, receiver, tag, and the count of earlier messages with these three.
     """
@@ -164,10 +160,7 @@ class RecordBuilder:
     """A builder of the record of a rank from its Chakra nodes.
 
     Args:
-        rank: number of the rank.
-        head: attributes of the file's head.
         trace_groups: groups and messages of the whole trace.
-        path: path of the file, for error messages.
     """
 
     def __init__(self, rank: int, head: dict[str, Any], trace_groups: TraceGroups, path: str) -> None:

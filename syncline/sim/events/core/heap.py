@@ -34,11 +34,9 @@ def replay_games(addresses, node, time, key, place, subject):
     """Put an event on a leaf of the tournament tree, and play its games against other events up to the top.
 
     Args:
-        addresses: addresses of the tables.
         node: index of the leaf; the parent of a node has half its index, and the top has the index 1.
         time: seconds at which the event happens; infinite to empty the leaf.
         key: order of the event within its instant.
-        place: place of the event.
         subject: number of the record to which the event happens.
     """
     heap = views.heap(addresses)
@@ -85,7 +83,6 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
     """Schedule an event at ``time`` seconds and return its key, by which events of one instant are ordered.
 
     Args:
-        addresses: addresses of the tables.
         time: seconds from the beginning of the simulation.
         priority: events of one instant with a smaller priority come first.
         number: number of the event, see `next_number`; among equal priorities the smaller comes first.

@@ -254,7 +254,6 @@ def process_event(addresses, kind, subject, turn):
     """Process one event; return the reason if Python must act, else ``IDLE``.
 
     Args:
-        addresses: addresses of the tables.
         kind: kind of the event, as in `syncline.sim.events.codes`.
         subject: number of the message, rank, stream, part or instance to which the event happens.
         turn: of an arrival, the number of the message in the order in which the rank takes its messages.
@@ -297,7 +296,6 @@ def run_core(addresses, until, until_key):
     """Run all events before SimPy's next event; return the reason for which Python must act.
 
     Args:
-        addresses: addresses of the tables.
         until: time of SimPy's next event in seconds.
         until_key: key of this event, which orders the events of one instant.
     """

@@ -18,10 +18,8 @@ def write_routes(addresses, columns_at, num_routes, width, first_route, first_ho
     """Write routes between workers into the tables, each channel of a route once; return the number of hops.
 
     Args:
-        addresses: addresses of the tables.
         columns_at: address of ``columns``: bandwidth of each channel in bytes per second; channels of each route,
             ``width`` numbers, -1 where a route has fewer; seconds of each route before and after the bytes.
-        num_routes: number of routes to write.
         width: largest number of channels of a route.
         first_route: place of the first of these routes in the table ``routes``.
         first_hop: place of the first of their channels in the table ``hops``.
@@ -84,8 +82,6 @@ def write_plan(columns_at, num_runs, num_ranks):
         columns_at: address of ``columns``: index of each run's first message, and the number of messages; number of
             rounds of each run; sender, receiver and bytes of each message; scratch memory, as `count_entries` has left
             it; the tables of places, entries and sendings.
-        num_runs: number of runs.
-        num_ranks: number of ranks.
     """
     columns = views.integers(columns_at)
     first, times = views.integers(columns[0]), views.integers(columns[1])
