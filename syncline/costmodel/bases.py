@@ -132,7 +132,6 @@ def communication_uncertainty(
     """Return the uncertainty of the seconds that are predicted for collectives on a network.
 
     Args:
-        network: network that joins the workers.
         algorithm: name of the algorithm, or of the policy that chooses one; None means the default of the network.
         workers: number of workers; None if unknown.
         nbytes: bytes of the collective; None for collectives of several sizes.
@@ -181,10 +180,8 @@ def _reasons_outside(network: Network, preset: str | None, scope: Scope, basis_n
     """Return the reasons why measurements do not cover a network without a calibration, as sentences for users.
 
     Args:
-        network: the network.
         preset: name of the preset that equals the network; None if a user describes it.
         scope: machines, sizes and scales of the measurements.
-        basis_name: name of the measurements.
     """
     library_reasons = ["no library's algorithms are named"] if basis_name.startswith(ANY_LIBRARY) else []
     if preset is None:
@@ -216,8 +213,6 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
     """Return the name of the measurements that bound the interpolated seconds of an all-reduce among GPUs of a node.
 
     Args:
-        gpu: name of the GPU.
-        gpus: number of GPUs in the all-reduce.
         nbytes: bytes of the all-reduce.
     """
     measured_counts = node_times(gpu)

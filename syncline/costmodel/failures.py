@@ -68,12 +68,6 @@ class FailureRate:
 def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node_workers: int = 1, sites: int = 1) -> float:
     """Return the long-run mean seconds between failures anywhere in a training; infinite without rates.
 
-    Args:
-        rates: rates of several kinds of failures.
-        workers: number of workers of the training.
-        node_workers: number of workers of a node.
-        sites: number of sites.
-
     >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node_workers=4)
     2.0
     """
@@ -90,13 +84,6 @@ def spares_always_suffice(
     The number of units in repair has a Poisson distribution with mean rho, the failures during a repair. By Chernoff's
     bound it is at least n, for n above rho, in at most ``e^(n - rho) (rho / n)^n`` of the time. Here n is the smallest
     number of units for which the spares are too few, if each unit has as many machines as the largest.
-
-    Args:
-        rates: rates of several kinds of failures.
-        spares: number of spare machines.
-        workers: number of workers of the training.
-        node_workers: number of workers of a node.
-        sites: number of sites.
 
     >>> rates = [FailureRate(1e6, repair_s=1e4)]
     >>> [spares_always_suffice(rates, spares, workers=100) for spares in (1, 4, 8)]
@@ -126,10 +113,8 @@ class PublishedRate(NamedTuple):
     """Published failure rates, and the spare machines of their cluster.
 
     Attributes:
-        rates: the rates.
         description: the rates in words.
         source: publication of the rates.
-        node_accelerators: number of accelerators of a node.
         spares: accelerators of the cluster that the training did not use, which replaced failed machines.
         spares_source: origin of the number of spares.
     """
@@ -349,7 +334,6 @@ class FaultTolerantGroup:
     the last exchange. The formulas are of first order in the number of absent copies.
 
     Args:
-        copies: number of copies.
         copy_mtbf_s: m, mean seconds between failures of one copy.
         any_mtbf_s: M, mean seconds between failures of any copy, after which the remaining copies regroup.
         all_mtbf_s: mean seconds between failures of all copies at once.
@@ -423,7 +407,6 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
     share from another.
 
     Args:
-        network: network that joins the workers.
         workers: P, number of workers.
         copies: number of model copies, each on equally many workers.
         copy_bytes: S, bytes of the parameters and the method's state of one copy.

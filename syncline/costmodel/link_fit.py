@@ -50,7 +50,6 @@ class TimedCall(NamedTuple):
 
     Attributes:
         kind: one of ``COLLECTIVES``, or ``send``.
-        workers: number of workers.
         nbytes: payload bytes, as in the closed form of the collective.
         seconds: time from the arrival of the last worker at the call to the last worker's end.
         link: link on which the call ran; None if unknown.
@@ -151,8 +150,6 @@ def _with_own_costs(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> 
 
     Args:
         costs: costs that were fitted to all collectives; their seconds per message stay.
-        kind: the collective.
-        calls: measurements of the collective.
     """
     measured_s = np.array([call.seconds for call in calls])
     links_s = _gloo_calls_s(calls, GlooCosts(costs.message_s))  # without the costs of `cost_columns`

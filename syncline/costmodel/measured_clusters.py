@@ -73,7 +73,6 @@ def p3_s(
         delay_s: latency one way that is set on each sender; None: that of the data centre.
         bytes_per_s: rate that is set on each sender; None: that of the network card.
         pieces: whether NCCL's collective is done in P calls of n/P bytes, as in the second measurement campaign.
-        constants: constants of the machines.
     """
     if backend not in ("gloo", "nccl"):
         raise SpecError("backend", backend, "'gloo' or 'nccl'")
@@ -180,9 +179,7 @@ def l40s_step(algorithm: str, params: float, batch: float, seq: float, steps: in
         params: number of fp32 parameters.
         batch: sequences of a micro-batch.
         seq: tokens of a sequence.
-        steps: number of measured steps.
-        syncs: number of these steps that synchronise.
-        link: link of the machines.
+        syncs: number of measured steps that synchronise.
     """
     require_one_of("algorithm", algorithm, ALGORITHMS_MEASURED)
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")

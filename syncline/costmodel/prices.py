@@ -101,8 +101,6 @@ def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | N
     """Return the cost of a training: accelerators by the hour, bytes that leave sites, and electricity.
 
     Args:
-        prices: list of prices.
-        usage: resources that the training uses.
         joules: energy at the site's meter; None if unknown.
 
     Returns:

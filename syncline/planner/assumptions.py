@@ -31,7 +31,6 @@ class Assumption:
     """A value that changes the answer.
 
     Args:
-        name: name of the value.
         value: the value in the unit, or a list or tuple of values if settings differ.
         unit: unit of the value; empty for words.
         text: the value for people.
@@ -87,8 +86,7 @@ def projection_assumptions(
     """Return the assumptions of projections, each once, with the values of all specs.
 
     Args:
-        specs: the projections.
-        rows: their rows, with memory plans and repairs of failed machines; only `ASSUMPTION_COLUMNS` are used.
+        rows: rows of the specs, with memory plans and repairs of failed machines; only `ASSUMPTION_COLUMNS` are used.
         origins: origins of the period, the sequence and the batch, of `option_origins`, if options set them.
     """
     origins = origins or {}

@@ -70,7 +70,6 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
     The logarithms of their deviations add in quadrature.
 
     Args:
-        value: the value.
         variants: the value with each cause at its lower and upper bound, in the order of `StepTimeVariants`.
     """
     log_square_down, log_square_up = np.zeros_like(value), np.zeros_like(value)

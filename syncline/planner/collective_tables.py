@@ -54,7 +54,6 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
 
     Args:
         rows: rows of `collectives`: for each network and each collective, one row per algorithm.
-        question: the question.
     """
     last_start_s = max(question.starts_s or (0.0,))
     tables, begin = [], 0
@@ -117,9 +116,7 @@ def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network
     """Return a line with the fastest algorithm and the choices of `auto` by size.
 
     Args:
-        changes: the sizes at which the fastest algorithm changes.
         rows: rows of one collective on one network.
-        network: the network.
     """
     workers = rows[0]["workers"]
     for row in rows:

@@ -108,7 +108,6 @@ class CostQuestion:
         workers: P, the number of workers.
         nbytes: n, the size in bytes as each collective defines it.
         networks: networks that join the workers.
-        collectives: names of the collectives.
         starts_s: start of each worker in seconds; None: all start at 0.
         algorithms: names, or policies for the algorithms that they choose; empty: all.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
@@ -343,7 +342,6 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
     Parameter servers, measured times and algorithms without a closed form are left out.
 
     Args:
-        kind: the collective.
         workers: number of workers P.
         network: a single network; the fields of its links are numbers.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.

@@ -48,7 +48,6 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
         methods: names, mappings of fields, or methods.
         period: steps between exchanges, for all methods that do not exchange in every step; ``preset``: each method's
             own; None: `COMPARED_PERIOD` for names, and for mappings without a period.
-        path: name of the methods in errors.
 
     Raises:
         SpecError: an unknown method, or a period that is not a whole number of steps or that a method cannot have.

@@ -268,7 +268,6 @@ class ComputeSpec(Spec):
         """Return the seconds that the update of an undisturbed worker adds to its step.
 
         Args:
-            method: method with the update.
             step_s: seconds of the step without the update.
             flops: FLOPs of one worker's step, from which ``counted`` derives the speed; None if they cannot be counted.
             workload_name: name of the problem or the model, for the error line.

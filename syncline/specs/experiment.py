@@ -233,7 +233,6 @@ class Training(ClockSpec, Experiment):
 
         Args:
             base_s: seconds of an undisturbed step.
-            steps: number of steps.
             relative_durations: duration of each worker's step relative to ``base_s``, ``(P,)``; 1 by default.
         """
         import numpy as np

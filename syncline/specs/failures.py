@@ -417,7 +417,6 @@ def fault_tolerant_group(
     """Return the parameters of a training whose present replicas go on while others are down.
 
     Args:
-        failures: failures of the machines.
         workers: number of workers, P.
         load_s: seconds until a returning replica has its state.
         step_s: seconds of a step.

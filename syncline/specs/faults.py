@@ -211,12 +211,7 @@ class OutageSpec(Spec):
         return self
 
     def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
-        """Return the first rank of the outage, and the rank after its last; ranks of a unit are consecutive.
-
-        Args:
-            node_workers: number of workers of a node.
-            site_workers: number of workers of a site.
-        """
+        """Return the first rank of the outage, and the rank after its last; ranks of a unit are consecutive."""
         for number, unit_workers in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers)):
             if number is not None:
                 return number * unit_workers, (number + 1) * unit_workers

@@ -141,7 +141,6 @@ def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[st
 
     Args:
         placement: the name of a place, or the position from 0, of each rank.
-        ranks: number of ranks.
         places: name of the place at each position of the network; None if its positions have no names.
     """
     if len(placement) != ranks:

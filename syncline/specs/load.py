@@ -228,8 +228,6 @@ def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, writt
 
     Args:
         fields: fields of the spec, which change.
-        path: dotted path of the field.
-        value: new value of the field.
         option: name of the option or field that sets it, for error lines.
         written: value as the user wrote it, for error lines.
     """

@@ -111,7 +111,6 @@ def collective_s(
         nbytes: bytes n of the collective, at least 0, by the table of this module.
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
         algorithm: one of ``TABLE[kind]``; None for the network's `default_algorithm`.
-        rule: the start rule of messages.
         group: for a hierarchical algorithm on a link, the workers of a node, or the sizes of all levels but the last.
 
     Raises:

@@ -194,7 +194,6 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
     Args:
         network: a network of nodes, sites or levels, or a link that all levels have.
-        workers: number of workers.
         inner: the sizes of the inner levels, if the network is a link.
 
     Raises:
@@ -263,9 +262,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     spacing above 1 a unit has leaders of several groups, so that a level's ``leader_link`` is its ``link``.
 
     Args:
-        network: network of nodes, sites or levels.
         ranks: ranks of the first group; the step of the range is the spacing.
-        workers: number of all workers.
 
     Raises:
         NoClosedForm: groups fill units unevenly, or messages share links unevenly.

@@ -438,7 +438,6 @@ def _switch_algorithms_s(
     """Return, by algorithm, the seconds of all-reduces in which the switches of NVLink or the network sum tensors.
 
     Args:
-        gpu_nodes: the GPUs.
         total_bytes: S, bytes of the tensor.
         large_part: w, part of the seconds ``lap_s`` and ``switch_gpu_s`` that the tensor pays.
         call_s: t, seconds of a call.

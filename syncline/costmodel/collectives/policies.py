@@ -111,7 +111,6 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         name: an algorithm, a policy, or None for the network's default. If this collective has no algorithm of that
             name but another has, the collective's first algorithm is taken.
         kind: one of ``COLLECTIVES``.
-        workers: number of workers.
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
         network: a link or another network.
 

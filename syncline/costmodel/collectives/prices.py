@@ -72,7 +72,6 @@ class CollectivePrices(NamedTuple):
 
     Attributes:
         seconds: time of the collective in each setting.
-        names: names of algorithms.
         name_index: index into ``names`` of each setting's algorithm; broadcasts with ``seconds``.
         sources: sources of times: ``CLOSED_FORM``, or the text that a ``CollectiveTimer`` function returns.
         source_index: index into ``sources`` of each setting's source; broadcasts with ``seconds``.

@@ -100,7 +100,6 @@ def channel_bytes(rounds: Iterable[Round], members: Sequence[int], topology: Top
     Args:
         rounds: rounds of messages whose senders and receivers are ranks in the group.
         members: the topology's worker number of each rank of the group.
-        topology: the topology that has the channels.
     """
     total_bytes = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # the last entry collects the padding of paths
     workers = np.asarray(members)

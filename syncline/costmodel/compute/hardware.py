@@ -230,7 +230,6 @@ def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
 
     Args:
         flops: floating-point operations of the worker's share of a step (`ModelShape.flops_per_token` x its tokens).
-        hardware: hardware of one worker.
     """
     require(np.greater_equal(flops, 0), "flops", flops, "at least 0")
     return flops / (hardware.mfu * hardware.peak_flops)

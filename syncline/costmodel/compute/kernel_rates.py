@@ -111,7 +111,6 @@ class ProductRate:
             m: rows of a result.
             n: columns of a result.
             k: length of the sums.
-            groups: number of products.
             relative_power: W / W_0, the power limit over that of the measurements.
         """
         results = groups * m * n
@@ -213,7 +212,6 @@ class UpdateRates:
             kind: ``qr``; ``cholesky``, or a QR decomposition by reflections where that is faster; ``eigh``; or
                 ``largest``, the top-k selection.
             shape: see `syncline.costmodel.compute.operations.Operation`.
-            flops: FLOPs of the decomposition.
 
         Returns:
             The seconds without the ``floor_s`` of any kernel.

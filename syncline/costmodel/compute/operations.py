@@ -87,9 +87,7 @@ def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> f
     """Return the device's seconds of one of an operation's kernels, by the formulas of `kernel_rates`.
 
     Args:
-        operation: the operation.
         gpu: a GPU with ``kernels``.
-        attention: kind of fused attention.
 
     Raises:
         SpecError: the GPU has no kernel of this number format or this kind of attention.
@@ -141,7 +139,6 @@ def operations_s(
     Args:
         operations: kernels that run one after another.
         gpu: a GPU with ``kernels``.
-        attention: kind of fused attention.
         eager: whether the host runs each operation in Python; otherwise it only launches kernels.
     """
     assert gpu.kernels is not None
@@ -156,7 +153,6 @@ def eager_update_s(operations: Iterable[Operation], gpu: Hardware) -> float:
     """Return the seconds of an optimizer update's kernels, which the host dispatches while the device runs others.
 
     Args:
-        operations: kernels of the update.
         gpu: a GPU whose kernels of updates are known.
     """
     assert gpu.kernels is not None and gpu.kernels.updates is not None

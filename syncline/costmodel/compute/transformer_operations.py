@@ -159,7 +159,6 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
     """Return the kernels of one transformer layer for one micro-batch, without recomputation of the whole layer.
 
     Args:
-        model: shape of the transformer.
         share: the worker's share of the micro-batch.
         software: choices of the software that decide which kernels run.
         dense: whether the layer has no experts, as the first ones of some models.
@@ -217,9 +216,7 @@ def _product_passes(
 
     Args:
         tensor: the whole matrix (outputs, inputs).
-        tokens: tokens of each product.
         share: the worker's share of the micro-batch.
-        software: choices of the software.
         groups: number of equal matrices (of experts) in a grouped product.
         sharers: workers that share the matrix; None means t.
     """
@@ -423,7 +420,6 @@ class Work(NamedTuple):
         share: the worker's share of a micro-batch.
         micro_batches: M, number of micro-batches.
         stages: K, pipeline stages, over which layers and ends are spread evenly.
-        parameters: number of parameters on the worker.
         updated: number of parameters that the worker updates.
         recomputed: numbers of recomputed layers with experts and of recomputed dense layers, over all stages. Without
             experts all layers count as the first kind.

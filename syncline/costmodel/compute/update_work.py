@@ -210,9 +210,6 @@ def above_adam_s(
     """Return the seconds per step by which an update takes longer than Adam's; 0 if it takes hardly longer.
 
     Args:
-        work: the update.
-        tensors: the parameters.
-        hardware: hardware that runs the update.
         renewal_period: steps between renewals of bases; None without renewals.
         updating: implementation of the update, and whether to include its messages.
     """
@@ -237,7 +234,6 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
     The bytes of elementwise kernels are counts of the operands and results of this package's methods.
 
     Args:
-        tensors: the tensors.
         k: number of coefficients of a block.
         chunk: largest length of a block along each dimension.
         has_basis: whether blocks are multiplied with a basis along each dimension. A worker transforms the blocks that

@@ -77,8 +77,6 @@ def slowest_message_s(
 
     Args:
         workers: P, number of workers.
-        senders: rank of the sender of each message.
-        receivers: rank of the receiver of each message.
         nbytes: n, bytes of each message.
     """
     network_topology = topology(network, workers)
@@ -123,7 +121,6 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     Args:
         ranks: ranks of the first group, which all groups resemble, see `syncline.costmodel.traffic.call.groups_like`.
         workers: P, the number of workers.
-        network: the network of the workers.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx = NETWORKS["dgx-h100"].network
@@ -169,7 +166,6 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     Args:
         ranks: ranks of the first group, which all groups resemble.
         workers: P, the number of workers.
-        network: the network of the workers.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> kept, copies = copies_of_groups(range(0, 100_000, 50_000), 100_000, NETWORKS["two-sites"].network)
@@ -227,7 +223,6 @@ def level_bytes(
     The table at the top of this module has the formulas.
 
     Args:
-        collective: name of the collective.
         payload_bytes: n, payload bytes of a member.
         ranks: ranks of the first group, which all groups resemble.
         workers: P, number of workers, all in groups of the same pattern.
@@ -297,7 +292,6 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
     ``n (P - m_1)``, and `all_to_all`, with the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
 
     Args:
-        collective: name of the collective.
         payload_bytes: n, payload bytes of a worker.
         sizes: m_i, workers of each site; the root of a `gather` is in the first site.
 

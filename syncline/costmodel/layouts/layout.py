@@ -296,7 +296,6 @@ def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
 
     Args:
         network: a matrix; the positions of any other network stay in order.
-        ranks: number of ranks.
         nbytes: n, bytes of a message.
     """
     if not isinstance(network, Matrix):

@@ -355,7 +355,6 @@ def layer_bytes(
     autocast takes `EAGER_LOGIT_BYTES`: the logits in 16 bits and in fp32, their logarithms, and gradients.
 
     Args:
-        shape: shape of the model.
         sequences: b, sequences whose activations are kept at once: those of one micro-batch.
         policy: ``stored``, ``selective`` or ``recomputed``.
         storage: the way in which the software stores activations.
@@ -414,7 +413,6 @@ def _rebuilt_bytes(
     In a model without experts the two numbers are equal.
 
     Args:
-        modules: recomputed modules.
         w: bytes of a number.
         operand: bytes of a number of a matrix's input.
         hidden_bytes: bytes of a hidden number: those before the activation plus those after it.
@@ -464,7 +462,6 @@ def worker_activation_bytes(
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
-        policy: policy of the layers.
         storage: see `layer_bytes`.
     """
     micro_sequences = sequences / micro_batches

@@ -165,7 +165,6 @@ def stage_activation_bytes(
     the larger of the logits and the bytes that a layer adds during its backward pass.
 
     Args:
-        tokens: tokens of a micro-batch.
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
     parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))

@@ -54,8 +54,7 @@ class ReplicaCall(NamedTuple):
         """Return the number of calls per micro-batch of each pipeline stage, ``(stages,)``.
 
         Args:
-            layers: all layers of the stages.
-            recomputed: those of them that the backward pass recomputes.
+            recomputed: those of ``layers`` that the backward pass recomputes.
         """
         counts = self.per_layer * layers.counts(self.layers) + self.per_recomputed * recomputed.counts(self.layers)
         counts[0] += self.at_ends

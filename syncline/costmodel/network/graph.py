@@ -142,7 +142,6 @@ class Routed(NetworkTopology):
     A full-duplex edge has two channels, there and back; others have one. The channels follow the order of the edges.
 
     Args:
-        network: the graph.
         workers: number of workers; they are the first hosts.
     """
 

@@ -139,7 +139,6 @@ class MatrixTopology(ByValue, NetworkTopology):
     up, then down; the places' uplinks up, then down; and, if hivemind limits connections, one between each two workers.
 
     Args:
-        network: the places.
         place_by_worker: number of each worker's place, ``(P,)``.
     """
 

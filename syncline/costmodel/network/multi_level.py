@@ -226,7 +226,6 @@ class MultiLevel(CostsOfLinks):
 
         Args:
             level_index: index of the level, from the innermost.
-            workers: number of all workers.
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
@@ -279,7 +278,6 @@ class LevelChannels(NamedTuple):
     """The channels of a level's rails, or of its pools, with consecutive numbers.
 
     Attributes:
-        level_index: index of the level.
         link: link whose two rates the channels have.
         begin: number of the first channel.
         num_up: number of channels up; as many channels down follow them.
@@ -303,8 +301,6 @@ class LevelTopology(ByValue, NetworkTopology):
     half-duplex link uses its upward channel both ways.
 
     Args:
-        network: the levels.
-        workers: number of workers.
         shape: sizes and rails of the levels.
     """
 

@@ -182,7 +182,6 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
     """Return the bytes per second of the narrowest channel of each of N paths, ``(N,)``.
 
     Args:
-        paths: the paths.
         bandwidth: bytes per second of each of C channels, then infinity for the padding of paths, ``(C + 1,)``.
     """
     rate: Floats = bandwidth[paths.channels[:, 0]]

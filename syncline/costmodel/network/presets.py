@@ -77,8 +77,6 @@ def p3_nccl_link(
     Args:
         delay_s: latency one way; None: that of the data centre and of a call's software, `P3Constants.nccl_delay_s`.
         bytes_per_s: shaped rate; None: the unshaped card's, with which payload gets `P3Constants.nccl_bytes_per_s`.
-        constants: constants of the machines.
-        name: name of the link.
     """
     unshaped_bytes_per_s = constants.nccl_bytes_per_s / constants.efficiency
     return Link(
@@ -146,7 +144,6 @@ def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float |
         bytes_per_s: rate of a token bucket; None: no bucket, the payload rate is `G6E_BYTES_PER_S`.
         payload_bytes_per_s: measured payload rate of a flow through the bucket, without resent bytes; None: the
             bucket's rate less the headers.
-        name: name of the link.
     """
     efficiency = JUMBO_PART
     if bytes_per_s is None:

@@ -177,7 +177,6 @@ class SitesTopology(ByValue, NetworkTopology):
     link uses its channel up both ways.
 
     Args:
-        network: the sites.
         site_by_worker: number of each worker's site, ``(P,)``.
     """
 

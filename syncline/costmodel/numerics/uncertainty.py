@@ -175,7 +175,6 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
 
     Args:
         errors: ``predicted / measured - 1`` of at least two measurements, ``(n,)``.
-        basis: name of the set of measurements.
         sources: source of each measurement, ``(n,)``; the uncertainty is then that of a source that is not among them.
 
     >>> estimate = uncertainty_of([0.01, -0.01, 0.02, -0.02])

@@ -65,7 +65,6 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
     """Return the power law of a training's sizes that fits values with the least squared error of logarithms.
 
     Args:
-        settings: sizes of the training of each value.
         values: values to fit; positive.
         names: names of the sizes that get an exponent.
 
@@ -146,7 +145,6 @@ def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_o
     For each value of one size, the function fits a law without the losses at that value and predicts those losses.
 
     Args:
-        losses: losses of a fit.
         names: names of the sizes that get an exponent.
         left_out: name of the size whose values are left out in turn.
     """
@@ -247,7 +245,6 @@ def joint_bounds(value: float, error_logs: Sequence[Bounds]) -> Bounds:
     """Return the lower and the upper bound of a value with several independent errors; None without a bound.
 
     Args:
-        value: the estimate.
         error_logs: logarithms of the lower and the upper factor of each error, which add in quadrature. If one is None,
             because nobody measured this error, the value has no such bound.
     """

@@ -130,8 +130,6 @@ class RatioCurve:
     """The ratio of a method's loss to data parallelism's by two laws, but at least the ratio of the measured end.
 
     Args:
-        law: law of the method's loss.
-        base: law of data parallelism's loss.
         end: measured end of the curve; None for no limit.
     """
 
@@ -149,9 +147,7 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
     """Return the curve of a method's loss over data parallelism's, fitted to the measurements of models up to a size.
 
     Args:
-        family: family of the losses.
-        method: name of the method.
-        largest: largest number of parameters of these models.
+        largest: largest number of parameters of the measured models.
         capped: whether the ratios at the largest of these models limit the gain.
     """
     ratios = measured_ratios(family, method, largest)

@@ -111,7 +111,6 @@ class PredictedLoss:
         low: lower bound; nine of ten measured losses are between the bounds; None without bounds.
         high: upper bound; None without bounds.
         basis: measurements that support the bounds.
-        fit: the fit.
         training: the training; tokens and period are those of the fit where none were given.
         beyond: the training's quantities that are outside the range of the fit.
         gain_limit: measurements that limit the gain over data parallelism; None if the law's gain is less.
@@ -163,7 +162,6 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     """Return the loss of a training, predicted by a published fit.
 
     Args:
-        training: the training.
         fit: name of the fit; None means the first fit that covers the method.
         extrapolate: whether to predict outside the range of the fit; the prediction then says so.
 
@@ -358,7 +356,6 @@ def time_to_loss_s(
     The errors of tokens and of the time are independent, see `joint_bounds`.
 
     Args:
-        reached: tokens at which the training reaches the loss.
         tokens_per_s: rate of all workers together; positive.
         low: lower bound of a step's time, divided by the predicted time; above 0, at most 1.
         high: upper bound of a step's time, divided by the predicted time; at least 1.

@@ -68,11 +68,6 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
     The batch is the geometric mean of the two, which favours neither, rounded to a power of two of sequences for each
     worker or, with fewer sequences than workers, of the least batch of whole sequences.
 
-    Args:
-        parameters: parameters of the model.
-        workers: number of workers.
-        sequence: tokens of a sequence.
-
     >>> default_batch(6.7e9, 64, 2048)
     524288
     """

@@ -48,7 +48,6 @@ class RelativeLoss:
         low: lower bound; nine of ten measured ratios are between the bounds; None without bounds.
         high: upper bound; None without bounds.
         basis: measurements that support the bounds.
-        prediction: prediction of the method's loss.
     """
 
     ratio: float

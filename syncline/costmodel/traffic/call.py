@@ -151,7 +151,6 @@ class CallsByStep:
     One list holds all calls beside an array of the index at which each of the (maybe millions of) steps begins.
 
     Args:
-        calls: calls of all steps.
         steps: T, number of training steps.
     """
 

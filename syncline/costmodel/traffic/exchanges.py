@@ -122,8 +122,7 @@ class CallPattern(NamedTuple):
     """Calls that follow a training step together, and the number of steps after which these calls run.
 
     Attributes:
-        calls: the calls after the first of these steps.
-        steps: the number of steps.
+        calls: the calls after the first of the steps.
     """
 
     calls: tuple[Call, ...]
@@ -137,7 +136,6 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
     come in the order of their first exchange.
 
     Args:
-        exchanges: the exchanges that are due.
         step: the step, from 0.
         group: ranks that take part; None means all workers. An exchange with a ``first_group`` has a call for each of
             the groups into which ``group`` is divided. If ``group`` is None, only the call of the first group counts,
@@ -242,7 +240,6 @@ def _due_masks(
     """Return the different sets of exchanges that are due together after some step of a phase.
 
     Args:
-        timings: timing of each exchange.
         begin: first step of the phase.
         end: step after the last one of the phase.
         cycle: number of steps after which the calls of the phase repeat.

@@ -114,7 +114,6 @@ def covered_buckets(buckets: Sequence[Bucket], spans: Spans) -> tuple[Bucket, ..
     """Return the buckets of a payload that covers only some parts of a gradient.
 
     Args:
-        buckets: buckets of the whole gradient.
         spans: the parts that the payload covers, as (begin, end) fractions of the gradient.
 
     Returns:
@@ -139,7 +138,6 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
     """Return the calls that carry a collective with an overlap of communication and computing.
 
     Args:
-        call: the collective.
         overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step, ``none`` changes nothing.
         buckets: buckets of the whole gradient.
     """

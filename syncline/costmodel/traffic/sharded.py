@@ -139,7 +139,6 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     Args:
         bytes_per_number: bytes of a weight.
         workers: P.
-        elements: number of elements of each tensor.
 
     >>> [exchange.payload_bytes for exchange in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
     [10.0, 8.0, 12.0]

@@ -100,7 +100,6 @@ class Worker:
 
         Args:
             step: number of the step, from 0.
-            priced_calls: collectives of the step.
             points: points in the computing where collectives start or the worker waits for them, by `way_points`.
         """
         begin_s = self.now_s

@@ -27,7 +27,6 @@ class Advice:
     """The answer of ``syncline advise``: plans ranked by time, with the causes of the ranking in sentences.
 
     Attributes:
-        question: the question.
         ranked: rows by time to equal loss, the fastest first.
         loss_unknown: rows by time for the tokens.
         infeasible: rows of plans that cannot run, the fastest first; ``infeasible`` is the reason.

@@ -47,10 +47,7 @@ def failing_plan(
     """Return a plan's training as inputs of the failure model.
 
     Args:
-        question: the question of advice, with the model, the network and the workers.
-        plan: the plan.
         step_s: seconds of a step in which nothing fails.
-        steps: number of steps of the training.
         sharding: the states that are sharded over workers, see `failing_training`.
     """
     replicas = plan.layout.replicas(question.workers)
@@ -212,15 +209,7 @@ def refused_row(method: str, layout: str, reason: str) -> PlanRow:
 def _plan_row(
     question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, method_index: int, projected: PlanRow
 ) -> PlanRow:
-    """Return the time, traffic, memory and cost of a plan, with bounds.
-
-    Args:
-        question: the question of advice.
-        plan: the plan.
-        prepared: projection of the plan's setting.
-        method_index: index of the plan's method in the projection.
-        projected: row of the projection.
-    """
+    """Return the time, traffic, memory and cost of a plan, with bounds."""
     needed = tokens_needed(question, plan.method, plan.layout.replicas(question.workers))
     steps = needed.tokens / question.batch_tokens
     goodput = plan_goodput(question, plan, step_s=projected["step_time_s"], steps=steps, sharding=projected["sharding"])
@@ -288,7 +277,6 @@ def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
     The result is empty if the question sets the tokens.
 
     Args:
-        needed: the tokens with their bounds.
         end: ``low`` or ``high``, the bound.
     """
     if needed.unknown is not None:

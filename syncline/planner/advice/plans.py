@@ -36,8 +36,6 @@ class TrainingPlan:
     """A plan for training a model: a method between replicas, and a layout of workers inside a replica.
 
     Args:
-        method: method between replicas.
-        layout: layout inside a replica.
         overlap: overlap of gradients with computing: ``ddp``, or ``none``.
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.

@@ -93,7 +93,6 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
     """Return the rows with the ratio of their time to the first row's, the ratio's bounds, and whether the two tie.
 
     Args:
-        question: the question of advice.
         rows: rows of one list, the fastest first.
         limit: number of rows to compare; the others have no bounds, and are not tied.
     """
@@ -116,14 +115,7 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
 def time_ratio_bounds(
     base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep
 ) -> tuple[float | None, float | None]:
-    """Return the bounds of the ratio of one plan's training time to another plan's; None for an unknown bound.
-
-    Args:
-        base: row of the base plan.
-        base_step: step of the base plan.
-        row: row of the plan.
-        step: step of the plan.
-    """
+    """Return the bounds of the ratio of one plan's training time to another plan's; None for an unknown bound."""
     if row is base:
         return 1.0, 1.0
     step_ratio = step.step_s / base_step.step_s
@@ -161,9 +153,6 @@ class PreparedPlan(NamedTuple):
 
     Attributes:
         question: the question, with the workers and the failures.
-        plan: the plan.
-        tokens: tokens of the training.
-        projection: projection with the plan.
         method_index: index of the plan's method in the projection.
         sharding: states that are sharded, for the size of a checkpoint.
     """
@@ -227,7 +216,6 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     ``becomes`` (the index of the row that is first beyond ``at``).
 
     Args:
-        question: the question of advice.
         rows: rows of one list, the fastest first.
     """
     if len(rows) < 2:
@@ -313,9 +301,7 @@ def _threshold_record(
 
     Args:
         quantity: ``bandwidth``, ``latency`` or ``workers``.
-        now: present value.
         is_increase: whether the threshold is above the present value.
-        change: the change of the first plan.
         bounds: lower and upper factor by which communication may differ from its prediction relative to computing.
     """
     value = low = high = None
@@ -378,7 +364,6 @@ def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) ->
 
     Args:
         question: the question, with another number of workers than the row.
-        row: the row.
         factor: ratio of the two numbers of workers.
     """
     plan: TrainingPlan = row["plan"]

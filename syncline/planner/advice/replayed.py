@@ -64,7 +64,6 @@ def calls_by_level(
     """Yield the collectives that carry out one collective level by level, as reduce-scatters up and all-gathers down.
 
     Args:
-        call: the collective.
         ranks: ranks of the first group that makes the call.
         workers: P, the number of workers.
         level_sizes: `capacities` of the network.
@@ -128,7 +127,6 @@ class SimulatedPlan:
 
     Args:
         projection: projection of one spec, and so of one number of workers.
-        method_index: index of the method.
         network: network that joins the workers.
         level_sizes: number of workers in a unit of each network level, see `capacities`.
     """

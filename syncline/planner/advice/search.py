@@ -47,7 +47,6 @@ class PlanSetting:
     Args:
         question: the question of advice.
         plan: a plan in this setting.
-        methods: the methods.
 
     Raises:
         SpecError: the model refuses the layout.
@@ -299,8 +298,6 @@ def _fastest_with_replicas(
     """Return for each method with replicas the plan that reaches equal loss fastest.
 
     Args:
-        question: the question of advice.
-        methods: all methods.
         by_replicas: estimates of the first method with replicas in all layouts, by the number of replicas.
     """
     choices = [_ReplicaLayouts(question, replicas, estimates) for replicas, estimates in by_replicas.items()]

@@ -91,10 +91,8 @@ def cause_sentences(
     """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens.
 
     Args:
-        question: the question of advice.
         rows: rows of known loss, the fastest first.
         unranked: rows of unknown loss, the fastest first.
-        infeasible: rows of infeasible plans.
     """
     explained_rows = [*_first_and_parallel(rows), *unranked[:1]]
     if not explained_rows:
@@ -187,7 +185,6 @@ def change_sentences(
     """Return sentences on the values at which another plan becomes the first, and on the effect of a larger batch.
 
     Args:
-        question: the question of advice.
         rows: rows of one list, the fastest first.
         thresholds: records of `first_changes`.
     """
@@ -263,7 +260,6 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     """Return sentences on the facts that the advice does not know.
 
     Args:
-        question: the question of advice.
         rows: rows of known loss, the fastest first.
         unranked: rows of unknown loss, the fastest first.
     """
@@ -321,7 +317,6 @@ def verdict(
     """Return three sentences: the plan to take, the time that it saves with an interval, and what would change it.
 
     Args:
-        question: the question of advice.
         ranked: rows of known loss, the fastest to the same loss first.
         unranked: rows of unknown loss, the fastest first.
         change_lines: sentences on the thresholds, the first plan's changes first.

@@ -148,11 +148,7 @@ def _long_table(
     """Return the table of a list of plans, with all columns.
 
     Args:
-        title: title of the table.
         rows: rows of the list, the fastest first.
-        note: note below the table.
-        shown: rows to show.
-        question: the question of advice.
     """
     rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
 

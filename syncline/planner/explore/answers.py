@@ -54,7 +54,6 @@ class Ranking:
     """The rows of the compared methods for the settings of the page, ranked by the time of the training.
 
     Attributes:
-        settings: the settings.
         rows: the rows of `syncline project`, with losses where a fit has one, ordered by the time of the training;
             methods that fit into memory come first.
         notes: a line per method that is omitted, or that a setting does not change.
@@ -247,7 +246,6 @@ def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
     Args:
         bandwidths: ``(n,)``, ascending.
         values: ``(n,)``, the value at each bandwidth.
-        wanted: the value to cross.
     """
     is_above = values >= wanted
     changes = np.flatnonzero(is_above[1:] != is_above[:-1])

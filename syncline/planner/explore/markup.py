@@ -101,8 +101,7 @@ def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, fl
     """Return the texts of a row of the ranking, by the names of cells in the template ``explore.html``.
 
     Args:
-        row: the row.
-        rank: its rank; empty for a method that does not fit.
+        rank: rank of the row; empty for a method that does not fit.
         time_range_s: shortest and longest time of all rows.
         tied: whether the method ties with the first.
     """
@@ -225,7 +224,6 @@ def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict
     """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows.
 
     Args:
-        title: title of the list.
         rows: all rows of the list, the fastest first.
         chosen: the rows to show, each for all rows of its kind, the fastest first.
     """

@@ -80,7 +80,6 @@ def utilisation_picture(
     A vertical line marks the settings' bandwidth.
 
     Args:
-        curves: the times over the bandwidth.
         bandwidth: the settings' bandwidth in bytes per second.
         current_shares: method -> the share at that bandwidth, for the methods to draw.
         width: width in pixels; a narrow picture has no names at the ends of the lines.
@@ -279,7 +278,6 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     """Return the spans of a method's rounds as SVG elements, as many rounds as fit into a window.
 
     Args:
-        method_round: one round of the method.
         window: seconds that the picture shows.
         margin: pixels to the left of the spans.
         plot_width: pixels of the window.
@@ -306,9 +304,6 @@ def _repeated(
     """Repeat the spans of one round, cut at the window's end; yield begin and end in pixels, and the label, of each.
 
     Args:
-        spans: spans of one round.
-        seconds: duration of a round.
-        rounds: number of rounds.
         window: seconds that the picture shows.
         scale: pixels per second.
     """
@@ -378,8 +373,6 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
 
     Args:
         pictures: the heading and the SVG of each picture.
-        title: title above all pictures.
-        lines: lines below the title.
         dark: use a dark ground.
     """
     palette = DARK | {"wait": "#77828d"} if dark else LIGHT | {"wait": "#9aa4ae"}

@@ -16,13 +16,11 @@ class FailingTraining(NamedTuple):
     """The properties of a training that the failure model needs.
 
     Attributes:
-        workers: number of workers.
         copies: number of complete model copies that can each continue without the others, all on equally many workers;
             1: every worker needs all others.
         exchanges_every: number of steps between exchanges of the copies.
         state_bytes: bytes of a checkpoint.
         step_s: seconds of a step in which nothing fails.
-        steps: number of steps.
         rejoin_s: seconds in which a returning copy fetches its state over the network; None if no network is known.
     """
 
@@ -53,9 +51,7 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     """Return the size of a checkpoint: fp32 parameters and method state, once if all replicas share them.
 
     Args:
-        method: synchronisation method between the replicas.
         model: the parameters' shapes, or their number.
-        replicas: number of replicas.
     """
     tensors = tensors_of(model)
     periods = [exchange.period for exchange in method.exchanges(tensors, replicas)] if replicas > 1 else []
@@ -83,12 +79,9 @@ def failing_training(
         method: synchronisation method between the replicas.
         state: `kept_state` of the replicas.
         network: network over which a returning copy fetches its state.
-        workers: number of workers.
-        replicas: number of replicas.
         sharding: the states that are sharded. Sharded data parallelism counts as one copy, because each replica has
             only a part of the states.
         step_s: seconds of a step in which nothing fails.
-        steps: number of steps of the training.
     """
     copies = 1 if method.sends_in_backward and sharding != "none" else replicas
     fetch_s = rejoin_s(network, workers, copies, state.replica_bytes)

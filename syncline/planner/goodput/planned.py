@@ -42,9 +42,6 @@ def restarted_goodput(
     """Return the goodput of a training in which all workers restart from the last checkpoint; None if no formula holds.
 
     Args:
-        failures: failure model of the machines.
-        workers: number of workers.
-        checkpoints: cost and timing of checkpoints.
         interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
         work_s: seconds of work in the whole training, if known.
     """
@@ -71,10 +68,6 @@ def reformed_goodput(
     """Return the goodput of a training that continues with the remaining workers; None if no formula holds.
 
     Args:
-        failures: failure model of the machines.
-        workers: number of workers.
-        group: the model copies that continue.
-        checkpoints: cost and timing of checkpoints.
         interval_s: seconds of work between checkpoints; None: there are no checkpoints.
         work_s: seconds of work in the whole training, if known.
     """
@@ -98,7 +91,6 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
 
     Args:
         failures: failure model of the machines; an explicit ``recovery`` applies to every training that allows it.
-        training: the training.
 
     Raises:
         SpecError: the failures name workers that do not exist.
@@ -148,7 +140,6 @@ def simulated_goodput(failures: FailuresSpec, training: FailingTraining, seeds: 
 
     Args:
         failures: failure model with the recovery of the training.
-        training: the training.
         seeds: number of simulations, each with its own failures.
     """
     checkpoints, steps = _checkpoint_times(failures, training), max(1, round(training.steps))

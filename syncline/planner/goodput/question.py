@@ -46,7 +46,6 @@ class GoodputQuestion:
 
     Args:
         failures: failure model of the machines and their checkpoints.
-        workers: numbers of workers.
         step_s: seconds of a step in which nothing fails.
         recoveries: ways to continue after a failure.
         intervals: seconds of work between checkpoints, ``best`` or ``never``.

@@ -67,10 +67,7 @@ def step_time_variants(
 
     Args:
         plan: plan of S settings that prices the methods.
-        method_index: index of the method.
         network: a link whose fields are arrays of n links, or another network (n = 1).
-        cache: cache of priced calls.
-        step: predicted step time of the method.
         computing: factors of computing, by setting.
         communication: factors of communication, by link.
     """

@@ -48,8 +48,6 @@ def computing_s(
 
     Args:
         specs: ``(S,)``: specs of the settings, which share model and layout.
-        layout: layout of a replica.
-        elements: parameters of a worker.
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
         cache: seconds that this function has computed for any method in these settings; it adds to them.
@@ -81,12 +79,7 @@ def step_s_by_kernels(
     """Return the computing seconds of a step as the sum of its kernels, for a transformer on a GPU with known kernels.
 
     Args:
-        spec: spec of the setting.
-        layout: layout of a replica.
-        elements: parameters of a worker.
-        micro_batches: number of micro-batches of a step.
         sharding: one of ``SHARDINGS``.
-        policy: policy for activations.
         sharers: workers over which states are sharded.
     """
     model = spec.model
@@ -198,7 +191,6 @@ class IntraReplica:
             compute_s: computing seconds of a worker, in each selected setting.
             memory_plan: micro-batches and recomputation of all settings of the plan.
             workers: P of all settings of the plan.
-            selection: the selected settings on their network.
             algorithm: algorithm of collectives, or the policy that chooses it, see `ClockSpec.algorithm_on`.
         """
         layout, model = self.layout, self.model

@@ -116,7 +116,6 @@ def plan_memory(
     """Return the memory plan of a method in S settings, by the rules of this module's docstring.
 
     Args:
-        options: the memory options of the settings' specs.
         budget: memory limit and batch of each setting.
         unsharded: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
         workers: ``(S,)``, the number of workers over which states can be sharded.

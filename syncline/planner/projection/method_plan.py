@@ -128,7 +128,6 @@ class MethodPlan:
     """The plan of one method in S settings: traffic, memory, computing and updates, each computed when first used.
 
     Args:
-        settings: the settings.
         method: the method, in the settings' precision.
         mask: ``(S,)``: whether the setting includes the method.
         index: index of the method in the spec's ``methods``, which errors name.
@@ -280,7 +279,6 @@ def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) ->
     """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket.
 
     Args:
-        spec: spec with the model.
         layout: layout of a replica, whose pipeline divides the layers.
         counts: number of elements of each tensor of a worker.
     """

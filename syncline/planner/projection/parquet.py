@@ -25,7 +25,6 @@ def write_parquet(
 
     Args:
         parts: columns of the same names, one part below the other.
-        file: path of the file.
         about: further entries of its metadata.
         done: called with the number of rows written so far.
 

@@ -133,7 +133,6 @@ class ProjectionPlan:
         """Return the mean step time of a method on a network in each selected setting.
 
         Args:
-            method_index: index of the method.
             network: a link, whose fields may be arrays with an entry for each selected setting, or one entry for all,
                 along the first axis; or another network.
             settings: indices of the selected settings, which may repeat; all settings by default.
@@ -424,7 +423,6 @@ class ProjectionPlan:
         A text has the algorithm of the largest call first, and each algorithm once.
 
         Args:
-            method_index: index of the method.
             network: n links whose fields are arrays, or another network (n = 1).
             cache: cache of calls priced on this network.
             code_by_text: codes of texts, to which this call adds new texts.

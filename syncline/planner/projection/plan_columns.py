@@ -68,8 +68,6 @@ def plan_columns(
     Speedups are over the first method, in the same setting on the same network.
 
     Args:
-        plan: plan of the settings.
-        networks: the networks.
         with_thresholds: whether to find the bandwidths at which a method is worth it.
         extra_columns: further columns of the rows, which come first.
 
@@ -145,9 +143,6 @@ def _price_methods(
     """Return the prices of all methods on all networks in all settings.
 
     Args:
-        plan: plan of the settings.
-        networks: the networks.
-        groups: the networks in groups that are priced at once.
         computing: uncertainty of computing, by setting.
         communication: uncertainty of communication, by network.
     """

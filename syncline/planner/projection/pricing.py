@@ -172,9 +172,6 @@ def joined_rows(
 
     Args:
         rows_and_times: the rows that each of the times fills, and the times, whose fields broadcast to these rows.
-        names: names of the fields.
-        count: number of rows of the arrays.
-        ndim: number of axes of the arrays.
     """
     columns = {}
     for name in names:
@@ -220,7 +217,6 @@ class StepTimeCache:
         Args:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
-            exchanges: exchanges of every step.
             price_call: function that prices a call; calls with equal `cost_key` have equal prices.
             trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
             optimizer_s: seconds of the optimizer's update.

@@ -187,7 +187,6 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
 
     Args:
         spec: spec with any number of workers.
-        workers: numbers of workers.
         refused: for each of the spec's methods the numbers that it refuses, see `refused_by`; empty: none refuses any.
     """
     specs = []

@@ -88,7 +88,6 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
     A round has the least common multiple of the periods of `_exchanges_at_the_end` as its number of steps.
 
     Args:
-        plan: plan of the method.
         method_index: index of a method that the first setting includes.
         network: a network; if it is a link, the fields are numbers.
     """

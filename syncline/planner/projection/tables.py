@@ -87,12 +87,7 @@ def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -
 
 
 def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
-    """Return the reason for an unknown loss in few words; the field ``loss_unknown`` has all details.
-
-    Args:
-        row: row of a projection.
-        spec: spec of the row.
-    """
+    """Return the reason for an unknown loss in few words; the field ``loss_unknown`` has all details."""
     (method,) = [candidate for candidate in spec.methods if candidate.name == row["method"]]
     try:
         fit = fit_named(None, loss_fit_method(method))
@@ -124,7 +119,6 @@ def project_tables(
     """Return the assumptions and a table per model, hardware and network; or the table of a paper.
 
     Args:
-        rows: rows of the projections.
         specs: the projections, with all numbers of workers; or the spec of a study.
         assumptions: assumptions of the rows; None: those of `projection_assumptions`.
     """
@@ -178,7 +172,6 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
     if a method does not fit.
 
     Args:
-        rows: rows of the projection.
         several: whether there are several numbers of workers, which then have a column.
     """
     training = training_columns(rows)

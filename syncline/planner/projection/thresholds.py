@@ -78,8 +78,6 @@ def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Fl
 
     Args:
         plan: plan of one setting.
-        method_index: index of the method.
-        link: the link.
         bandwidths: ``(K,)``, bytes per second.
     """
     links = at_bandwidth(link, bandwidths[None])
@@ -100,7 +98,6 @@ def _speedups_on_links(
     """Return a function that computes speedups over the first method in E combinations of setting, link and method.
 
     Args:
-        plan: plan that prices the methods.
         links: n links with fields ``(1, n)`` or numbers; the function replaces their bandwidths.
         settings: ``(E,)``, index of the setting of each speedup.
         link_index: ``(E,)``, index of the link.
@@ -190,8 +187,6 @@ def threshold_columns(
     time of the method or of the first one has no closed form. A bound is unknown if its speedups never cross the ratio.
 
     Args:
-        plan: plan of the settings.
-        groups: networks in groups that are priced at once.
         is_closed_form: ``(S, N, M)``, whether a step time has a closed form.
         computing: uncertainty of computing, by setting.
         communication: uncertainty of communication, by network.

@@ -217,7 +217,6 @@ class StepOptions(NamedTuple):
         sharding: kind of sharding, one of ``SHARDINGS``.
         weights: form in which updated weights travel.
         overlapped: whether collectives overlap with computing.
-        micro_batches: number of micro-batches of a step.
         gradient_width: bytes of a gradient on the wire.
         parameter_width: bytes of a parameter on the wire.
         units: units of parameters, which travel one by one.
@@ -247,7 +246,6 @@ def traffic_of_replicas(
         replicas: ``(S,)``: number of replicas.
         mask: ``(S,)``: whether ``options`` are those of the setting.
         steps: T, the number of steps.
-        options: options of the exchanges.
     """
     masks = [mask & (replicas == 1), mask & (replicas > 1)]
     if options.broadcasts_weights:  # each number of replicas has its own broadcasts
@@ -268,7 +266,6 @@ def _exchanges_of_step(tensors: Sequence[int], sharers: IntOrArray, options: Ste
     Args:
         tensors: number of elements of each tensor of one worker.
         sharers: number of these workers, or an array with an entry for each setting unless weights are broadcast.
-        options: options of the exchanges.
     """
     elements = sum(tensors)
     gradient_bytes, parameter_bytes = options.gradient_width * elements, options.parameter_width * elements
@@ -312,10 +309,6 @@ def exchanges_between(
     share. A method that sends in the backward pass needs none: `exchanges_inside` has the gathers of its gradients.
 
     Args:
-        method: the method.
-        tensors: tensors of the worker.
-        replicas: number of replicas.
-        layout: layout of a replica.
         share: share of the worker's parameters that the worker itself sends.
     """
     for exchange in method.exchanges(tensors, replicas):

@@ -43,7 +43,6 @@ def below_computing(
         time_s: duration of the training; None if it is unknown.
         computing_s: seconds in which data parallelism only computes, without any exchange.
         factor: tokens, divided by those of data parallelism for the same loss; None if they are unknown.
-        bounds: bounds of the factor.
         source: fit of the factor, with the measurements that limit it.
 
     >>> print(below_computing(9e5, 1e6, 0.94, (0.7, None), "fit a"))
@@ -71,8 +70,6 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
 
     Args:
         plan: plan of one setting.
-        method_index: index of the method.
-        network: network that joins the workers.
     """
     workers, steps = int(plan.workers[0]), plan.spec.steps
     unit_sizes = capacities(network, workers)
@@ -122,8 +119,6 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
 
     Args:
         rows: rows of `project`.
-        specs: specs of the rows.
-        options: options of the whole training.
 
     Raises:
         SpecError: the specs are those of a study.
@@ -290,10 +285,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     Without a layout and sharding, this is the row's bytes per worker times the share of the payload that leaves sites.
 
     Args:
-        method: the method.
         spec: the projection with the model and the workers.
-        network: network with the sites.
-        row: row of the method on that network.
     """
     workers_of_sites = data_centre_sizes(network, spec.workers)
     if workers_of_sites is None:
@@ -325,9 +317,7 @@ def training_cost(
     """Return the money, energy and carbon of a training as fields of a row, with bounds from those of its time.
 
     Args:
-        row: row of a projection.
         prices: prices of machines, electricity and traffic.
-        steps: number of steps of the training.
         seconds: duration with its lower and upper bound; None if it is unknown.
         egress_bytes: bytes that leave sites in the whole training, all sites together; None if unknown.
     """

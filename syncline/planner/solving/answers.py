@@ -67,13 +67,7 @@ def reason_for_no_value(trials: Trials) -> tuple[str, float]:
 
 
 def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation) -> str:
-    """Return the reason why even the nearest value misses a target that computing alone would meet.
-
-    Args:
-        trials: trials of the variable.
-        value: the nearest value.
-        evaluation: evaluation at this value.
-    """
+    """Return the reason why even the nearest value misses a target that computing alone would meet."""
     variable, target = trials.variable, evaluation.tightest_target
     reached_text = _reached_text(evaluation, trials.training)
     if target == "memory":

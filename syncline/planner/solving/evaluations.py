@@ -65,7 +65,6 @@ class Trials:
     """The evaluations at values of one variable, each value once.
 
     Args:
-        variable: the variable.
         targets: the targets to meet.
         training: options of the whole training.
         baseline: baseline of speedups.
@@ -97,8 +96,6 @@ def evaluate_settings(
 
     Args:
         settings: settings in order; adjacent settings of the same spec and method are priced at once.
-        targets: the targets to meet.
-        training: options of the whole training.
         baseline: baseline of speedups; the method itself by default.
     """
     evaluations: list[Evaluation] = []
@@ -136,12 +133,7 @@ def _evaluation(
     """Return the evaluation of a row of a projection and of the shares of its step.
 
     Args:
-        row: row of the projection.
         step_shares: for each target that limits a share of the step, this share.
-        spec: spec of the row.
-        method: method of the row.
-        targets: the targets to meet.
-        training: options of the whole training.
     """
     values = quantities(row) | step_shares
     if row["step_time_s"] is None:  # a step of unknown time has no shares
@@ -261,12 +253,7 @@ class FeasibleSpans(NamedTuple):
 
 
 def feasible_spans(trials: Trials, bound_index: int = 0) -> FeasibleSpans:
-    """Return the spans of values that meet a target.
-
-    Args:
-        trials: trials of a variable.
-        bound_index: index into `BOUNDS`.
-    """
+    """Return the spans of values that meet a target."""
     grid = trials.variable.grid
     evaluations = trials.evaluate(grid)
     if np.isnan([evaluation.margins[bound_index] for evaluation in evaluations]).all():
@@ -372,9 +359,6 @@ def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, met_above: bool, 
 
     Args:
         spans: spans of values that meet the target, ascending.
-        sense: the value that is the answer.
-        met_above: whether values above the answer meet the target.
-        smallest: the least value of the grid.
     """
     if not spans:
         return None

@@ -148,7 +148,6 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     """Return the link of a network level, with a function that replaces it.
 
     Args:
-        network: the network.
         level: name of the level, or its index from the innermost; the outermost by default.
         path: name of the input in errors.
 

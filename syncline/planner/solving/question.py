@@ -40,7 +40,6 @@ class OfferedLink(NamedTuple):
     """A link that a provider offers.
 
     Attributes:
-        link: the link.
         month_price: price of a month for all such links that the network needs, in the currency of the other prices;
             None: unknown.
     """
@@ -54,9 +53,7 @@ class InverseProblem:
     """A question for ``syncline solve``: the value of a variable at which a projection meets its targets.
 
     Args:
-        variable: the variable to solve for.
         specs: specs of projections; there is an answer for each, on each of its networks, for each of its methods.
-        targets: the targets to meet.
         training: options of the whole training.
         baseline: baseline of speedups, for which there is no answer.
         level: level of the network with the link or the units that vary; the outermost by default.
@@ -192,8 +189,6 @@ class InverseInputs:
         """Return the question about these specs; the first of their methods is the baseline of a speedup.
 
         Args:
-            variable: the variable to solve for.
-            specs: specs of projections.
             own_methods: whether `syncline solve --best` tries the specs' methods; else it tries those of `advise`.
 
         Raises:
@@ -227,7 +222,6 @@ class InverseInputs:
         """Return the specs that the options select; with a target speedup, the first method of each is its baseline.
 
         Args:
-            spec: spec that the options change.
             options: see `variants`.
             own_methods: whether the spec's methods apply if the options name none.
 

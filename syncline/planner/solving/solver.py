@@ -52,7 +52,6 @@ class RoughPlan:
     """A plan, with an estimate of the bandwidth or latency at which the plan just meets the deadline.
 
     Args:
-        plan: the plan.
         tokens: number of tokens that the plan trains on.
         list_name: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
         estimate: bandwidth in bytes per second, or latency in seconds; None if the plan never meets the deadline.
@@ -70,7 +69,6 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     Args:
         question: the question; with ``own_methods`` the plans have the spec's methods, else all that advice tries.
         spec: spec with the model, hardware and workers.
-        network: the network.
 
     Raises:
         SpecError: the model is a module of code, whose layouts are unknown; there is no hardware; or the workers cannot
@@ -225,8 +223,6 @@ def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins:
     """Return the assumptions of the answers, without the value to find.
 
     Args:
-        rows: rows of the answers.
-        question: the question.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
     if question.best:  # the plans are those of `advise`

@@ -49,8 +49,6 @@ class ProjectionSetting(NamedTuple):
 
     Attributes:
         spec: spec of everything but the network.
-        network: the network.
-        method: a method of the spec.
     """
 
     spec: ProjectSpec
@@ -196,12 +194,8 @@ def workers_variable(
     """Return the number of workers as a variable; its values are those that the levels of a network allow.
 
     Args:
-        spec: spec whose workers vary.
-        network: network that joins the workers.
-        method: method of the workers.
         level: index of the level whose number of units varies while all other levels are full; by default the levels
             fill up in turn, the innermost first, and the outermost grows.
-        max_workers: limit on the number of workers.
         batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default the tokens of each
             worker are fixed.
 
@@ -291,9 +285,7 @@ def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int
     """Return numbers of workers, each with its network: only the number of units at one level differs.
 
     Args:
-        network: network whose level changes.
         level: index of the level from the innermost.
-        limit: largest number of workers.
     """
     if isinstance(network, MultiLevel):
         other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]

@@ -39,7 +39,6 @@ class RowsTable(Group):
     """A drawn table together with its rows, so that other columns of the rows can be shown.
 
     Args:
-        parts: the drawn parts.
         title: title above the table.
         rows: one row per line.
         section: name of a field; a line is drawn where it changes.
@@ -67,10 +66,7 @@ def table(
     """Return a title, a table and a note.
 
     Args:
-        title: title of the table.
         columns: names of the columns, with spaces between.
-        rows: rows of the table.
-        note: text below the table.
         section: field of a row that begins a new block of the table when its value changes.
         keys: see `RowsTable`.
         bounds: columns that show the distances of their bounds in percent, in rows that have bounds.
@@ -108,8 +104,6 @@ def cell_text(row: Mapping[str, Any], column: Column | str, value_of: Callable[[
     fit; money shows its currency.
 
     Args:
-        row: the row.
-        column: the column, or its name.
         value_of: function that returns the value; by default the field of the column's name.
     """
     column = column_of(column) if isinstance(column, str) else column

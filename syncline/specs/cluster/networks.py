@@ -83,7 +83,6 @@ class ReferencedNetwork:
     """A network of a user's own class, with the reference that names it in a spec; it equals any with this reference.
 
     Args:
-        network: the network.
         reference: ``module:name``, a registered name, or ``{kind: python, target: module:name, ...}``.
     """
 

@@ -77,7 +77,6 @@ def list_validator(parse_item: Callable[[Any, str], Any], item_description: str)
 
     Args:
         parse_item: function that returns an item from its value and its path.
-        item_description: description of the items, for the error line.
     """
 
     def parse(value: Any, path: str) -> tuple[Any, ...]:
@@ -131,7 +130,6 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
 
     Args:
         file: path of a YAML file, relative to the working directory.
-        section: name of the section.
         path: the field's name, for the error line.
     """
     file_fields = fields_of_file(file, path, FIELD_EXAMPLES[section])
@@ -181,7 +179,6 @@ def parse_fields(text: str, path: str, example: str, file: Path | None = None) -
     """Return the mapping of fields that a YAML text contains.
 
     Args:
-        text: the text.
         path: the field's name, for the error line.
         example: what would be accepted, for the error line.
         file: the file with the text; None if the user wrote the text in the field.
