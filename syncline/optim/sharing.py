@@ -15,6 +15,7 @@ from torch import Tensor
 
 from syncline.comm import expand_rows, rows_share_memory, separate_rows, share_equal_rows, shared_row
 from syncline.optim.base import ParamRow, UpdateRule
+from syncline.optim.quantisers import at_least_fp32
 
 
 class SharedRows:
@@ -157,12 +158,14 @@ def clip_gradients(rows: list[ParamRow], radius: float) -> list[ParamRow]:
         return rows
     all_share_memory = all(rows_share_memory(row.g) for row in rows)
     gradients = [shared_row(row.g) if all_share_memory else row.g for row in rows]
-    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]  # (R,) for each parameter
+    # (R,) for each parameter; in half precision a square would overflow or underflow.
+    squares = [at_least_fp32(g).reshape(len(g), -1).square().sum(1) for g in gradients]
     # A sum over the last dimension has the same order of additions for any number of workers.
     norm = torch.stack(squares, 1).sum(1).sqrt()
     scale = (radius / (norm + 1e-6)).clamp(max=1.0)
     clipped_rows = []
     for row, g in zip(rows, gradients, strict=True):
         scale_of_workers = scale.view(-1, *[1] * (g.dim() - 1))  # (R, 1, ..., 1)
-        clipped_rows.append(row._replace(g=expand_rows(g * scale_of_workers, num_rows=len(row.g))))
+        clipped = (g * scale_of_workers).to(g.dtype)  # the scale has the type of the longest numbers
+        clipped_rows.append(row._replace(g=expand_rows(clipped, num_rows=len(row.g))))
     return clipped_rows

@@ -250,6 +250,21 @@ def test_clipping_is_torchs_per_worker() -> None:
             torch.testing.assert_close(p[m].detach(), -q.grad)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e-4, 300.0])
+def test_clipping_of_half_precision_is_of_the_norm_in_single(dtype: torch.dtype, size: float) -> None:
+    """In fp16 the square of 300 is infinite, and that of 1e-4 is zero; a model may mix types."""
+    grads = [torch.full((3, 4), size, dtype=dtype), torch.full((2,), size, dtype=torch.float32)]
+    params = [torch.nn.Parameter(torch.zeros_like(g)) for g in grads]
+    method = Local(params, 1.0, sgdm(0.5, "ema"), period=9, clip_norm=size)
+    for p, g in zip(params, grads, strict=True):
+        p.grad = g.clone()
+    method.step()
+    for p, g in zip(params, grads, strict=True):  # of 14 equal entries
+        torch.testing.assert_close(p.detach(), -0.5 * g / 14**0.5, rtol=0.01, atol=0.0)
+        assert p.dtype == g.dtype
+
+
 def test_clipping_has_the_same_bits_however_many_workers_are_beside() -> None:
     """A process that holds one worker clips as the simulator does, which holds all: a sign may hang on the last bit."""
 
