@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -70,6 +70,10 @@ class TorchTransport(Transport):
             raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
         self._group = group
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return this transport itself, because the copy of an optimizer belongs to the same processes."""
+        return self
 
     def new_group(self, ranks: Sequence[int]) -> Any:
         """Create and return the group of the processes with these ranks; all processes must call this method."""

@@ -117,9 +117,9 @@ PENDING = "pending_"
 
 
 class TensorsInFlight(NamedTuple):
-    """Averages in transit: the parameters, and the handle whose ``wait`` returns the averages."""
+    """Averages in transit: the indices of the parameters, and the handle whose ``wait`` returns the averages."""
 
-    rows: list[ParamRow]
+    param_indices: list[int]
     handle: Handle
 
 
@@ -233,12 +233,18 @@ class Streaming(Method):
                 label = f"{due.state} {due.fragment + 1}/{self.fragments}"  # for the ledger
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
                 handle = self._start_average(tensors, label, details)
-                self._in_flight[due] = TensorsInFlight(fragment_rows, handle)
+                self._in_flight[due] = TensorsInFlight([row.param_index for row in fragment_rows], handle)
         for due in self._due_fragments(t - self.tau):
             in_flight = self._in_flight.pop(due, None)
             if in_flight is not None:  # None: it was due before the first step, or no parameter has this state
-                for row, average in zip(in_flight.rows, in_flight.handle.wait(), strict=True):
+                for row, average in self._rows_and_averages(in_flight):
                     self._merge(row, due.state, average)
+
+    def _rows_and_averages(self, in_flight: TensorsInFlight) -> list[tuple[ParamRow, Tensor]]:
+        """Wait for averages in transit, and return each with the row of its parameter."""
+        averages = dict(zip(in_flight.param_indices, in_flight.handle.wait(), strict=True))
+        rows = self.rows(without_gradient=True)
+        return [(row, averages[row.param_index]) for row in rows if row.param_index in averages]
 
     def _start_average(self, tensors: list[Tensor], label: str, details: Details) -> Handle:
         """Start to average a fragment's tensors ``(R, *s)``, and return the handle of the averages."""
@@ -278,13 +284,20 @@ class Streaming(Method):
             target.lerp_(own_value, self.alpha)
 
     @override
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has, see `Method`, after the collectives in flight have ended."""
+        for in_flight in self._in_flight.values():
+            in_flight.handle.wait()
+        return super().__getstate__()
+
+    @override
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer state, as in torch, with the averages in transit, so that a resumed run can merge them.
 
         The call waits for the collectives in flight. Their averages are merged later, as without this call.
         """
-        for fragment_state, (rows, handle) in self._in_flight.items():
-            for row, average in zip(rows, handle.wait(), strict=True):
+        for fragment_state, in_flight in self._in_flight.items():
+            for row, average in self._rows_and_averages(in_flight):
                 row.state[PENDING + fragment_state.state] = average.clone()
         return super().state_dict()
 
@@ -304,4 +317,4 @@ class Streaming(Method):
                     averages = [row.state.pop(pending_name) for row in rows]
                     # The default value binds the averages of this fragment, not those of the last one.
                     handle = Handle(lambda averages=averages: averages)  # type: ignore[misc]
-                    self._in_flight[fragment_state] = TensorsInFlight(rows, handle)
+                    self._in_flight[fragment_state] = TensorsInFlight([row.param_index for row in rows], handle)

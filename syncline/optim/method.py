@@ -313,6 +313,14 @@ class Method(torch.optim.Optimizer):
             if p.numel():
                 self._shared.share_param(param_index, p, self.state[p], rule)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: all attributes, of which torch's optimizers copy only parameter groups and states.
+
+        A scheduler replaces ``step`` by a function that steps this optimizer, so that a copy must not have it. The next
+        step of a copy stores equal tensors once again.
+        """
+        return {name: value for name, value in vars(self).items() if name != "step"} | {"_shares_rows": None}
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state as torch optimizers do; the next step stores equal tensors once again."""
         super().load_state_dict(state_dict)

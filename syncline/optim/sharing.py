@@ -29,6 +29,10 @@ class SharedRows:
         self.state_names: dict[int, tuple[str, ...]] = {}
         self._views: dict[int, _SharedRowViews] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: no views, because these are of this object's parameters."""
+        return {"state_names": self.state_names, "_views": {}}
+
     def share_param(self, param_index: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
         """Store a parameter and its states a single time for all workers if the parameter is equal on all of them."""
         p.data = share_equal_rows(p.data)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+import torch.distributed as dist
 
 from syncline.comm import BF16, DENSE, Communicator, ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
@@ -51,8 +54,9 @@ def all_calls(comm: Communicator, device: str = "cpu") -> tuple[dict[str, torch.
 
 
 def in_process(workers_per_process: int) -> list[tuple[dict[str, torch.Tensor], list]]:
-    """Both ways of adding up, in one launch."""
-    return [all_calls(ProcessGroupCommunicator(workers_per_process, reproducible=how)) for how in (False, True)]
+    """Both ways of adding up, in one launch; a copy, as that of an optimizer has, talks over the same group."""
+    reproducible = ProcessGroupCommunicator(workers_per_process, dist.group.WORLD, reproducible=True)
+    return [all_calls(ProcessGroupCommunicator(workers_per_process)), all_calls(copy.deepcopy(reproducible))]
 
 
 def in_simulator(workers: int) -> tuple[dict[str, torch.Tensor], list]:

@@ -121,6 +121,27 @@ def kept(name: str) -> Kept:
     return Kept({key: p.detach() for key, p in task.params.items()}, comm.ledger, state, then, unequal, apart)
 
 
+@rows
+def test_a_deep_copy_in_mid_run_continues_identically(name: str) -> None:
+    """A copy of the model and its optimizer, whose step a scheduler has wrapped, leaves the original as it is."""
+    whole, comm = kept(name), SimulatedCommunicator(4)
+    task = BOWLS.build(rows_of(comm, (0,)))
+    method = METHODS[name].spec.build(parameter_groups(task), comm)
+    torch.optim.lr_scheduler.LambdaLR(method, lambda t: 1.0)
+    for t in range(STEPS):
+        task.step_gradients(t)
+        method.step()
+    copied_task, copied = copy.deepcopy((task, method))
+    for t in range(STEPS, 25):
+        copied_task.step_gradients(t)
+        copied.step()
+    for key, p in copied_task.params.items():
+        assert torch.equal(p, whole.params[key])
+        assert torch.equal(task.params[key], whole.params_then[key])
+    assert copied.comm.ledger.records == whole.ledger.records
+    assert comm.ledger.records == [record for record in whole.ledger.records if record.step < STEPS]
+
+
 def differs(tensor: torch.Tensor) -> bool:
     """Return whether a tensor differs between workers."""
     return not torch.equal(tensor, tensor[:1].expand_as(tensor))

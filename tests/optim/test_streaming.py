@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections import Counter
 from functools import partial
 
@@ -172,10 +173,12 @@ def test_a_state_dict_continues_identically_whatever_is_in_flight(build: partial
             for p, q in zip(second.params, first.params, strict=True):
                 p.copy_(q)
         second.run(stop)
+        third = Given(build, given, [p.detach()[:1] for p in first.params])
+        third.params, third.method = pickle.loads(pickle.dumps((first.params, first.method)))
+        third.run(stop)
         first.run(stop)  # looking changes nothing for who goes on
-        for p, q, r in zip(second.params, first.params, straight.params, strict=True):
-            assert torch.equal(p, r)
-            assert torch.equal(q, r)
+        for *copies, p in zip(second.params, third.params, first.params, straight.params, strict=True):
+            assert all(torch.equal(copied, p) for copied in copies)
         assert second.records == [r for r in straight.records if r.step >= stop]
     assert max(in_flight) > 0
 
