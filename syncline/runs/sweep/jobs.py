@@ -365,7 +365,7 @@ def _train_on_dask(job: Job) -> list[Outcome]:
 
 
 def _write_finished_job(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """Write the folders of a job's runs that have ended on dask; return the errors, by name, of runs without a folder."""
+    """Write the folders of a job's runs that ended on dask; return the errors, by name, of runs without a folder."""
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error
