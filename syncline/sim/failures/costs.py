@@ -158,6 +158,11 @@ class SavedSteps:
             checkpoints += 1
         return self.steps_s(step) + self.saving.stop_s * checkpoints
 
+    def finish_s(self, first_step: int, last_step: int) -> float:
+        """Return the seconds from a start after ``first_step`` steps until ``last_step`` steps are done and saved."""
+        checkpoints = max(1, math.ceil(last_step / self.every) - first_step // self.every)
+        return self.steps_s(last_step) - self.steps_s(first_step) + self.saving.stop_s * checkpoints
+
     def end_s(self, step: int) -> float:
         """Return the time at which the first ``step`` steps end, before the checkpoint that may follow."""
         checkpoints = max(step - 1, 0) // self.every  # without one after the last step

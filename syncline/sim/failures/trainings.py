@@ -215,17 +215,18 @@ class ElasticTraining:
         self._steps_made = 0  # whole steps so far; a step of n of P workers counts as n / P in the costs
         self._failures_in_a_row = 0  # failures since the last step
         self._checkpoint = _Checkpoint()
+        self._has_ended = False  # whether all steps are done and saved
 
     def simulate(self) -> FailureCosts:
         """Simulate the training to the end and return its costs."""
         now_s, roster, costs = 0.0, self._roster, self._costs
-        while not costs.stuck:
+        while not (costs.stuck or self._has_ended):
             if roster.next_s() <= now_s:  # the group changes before it can go on
                 change = roster.take_next_change(costs)
                 if change.left or change.joined:  # otherwise only spare machines have failed or returned
                     now_s = self._change_group(now_s, change)
                 continue
-            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # sums of n / P are rounded
+            if now_s >= self.until_s:
                 break
             now_s = self._train(now_s)
         costs.wall_s = min(now_s, self.until_s)
@@ -240,9 +241,11 @@ class ElasticTraining:
         """Train until the group changes or the training ends; return the time of that in seconds."""
         work, first_step, costs, roster = self._work, self._steps_made, self._costs, self._roster
         present = roster.num_present
-        num_steps_left = (self.steps - costs.steps) / self._step_weight(present)
-        last_step = first_step + math.ceil(num_steps_left - 1e-9)  # a rounding error must not add a step
-        end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
+        steps_left = 0.0  # if a failure has interrupted only the last checkpoint
+        if costs.steps < self.steps * (1 - 1e-12):  # sums of n / P are rounded
+            steps_left = (self.steps - costs.steps) / self._step_weight(present)
+        last_step = final_step = first_step + math.ceil(steps_left - 1e-9)  # a rounding error must not add a step
+        end_s = start_s + work.finish_s(first_step, final_step)
         joined_s: dict[int, float] = {}  # times of return of workers that wait for the end of the step
         leavers: list[int] = []
         while not leavers:
@@ -251,13 +254,17 @@ class ElasticTraining:
                 break
             change = roster.take_next_change(costs)
             leavers = change.left
-            if change.joined and not joined_s:  # the others pause after the present step
-                last_step = work.done_by(first_step, now_s - start_s) + 1
-                end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
+            if change.joined and not joined_s:  # the others pause after the present step, unless it is the final one
+                last_step = min(work.done_by(first_step, now_s - start_s) + 1, final_step)
+                if last_step < final_step:
+                    end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
             joined_s |= dict.fromkeys(change.joined, now_s)
-        done = last_step if now_s == end_s else work.done_by(first_step, now_s - start_s)
+        done = last_step if now_s == end_s else min(work.done_by(first_step, now_s - start_s), final_step)
+        self._has_ended = now_s == end_s and done == final_step
         self._add_costs(start_s, now_s, first_step, done, present)
         costs.down_s += sum(now_s - since_s for since_s in joined_s.values())
+        if self._has_ended:
+            return now_s
         if leavers or (joined_s and now_s < self.until_s):
             return self._change_group(now_s, Change(now_s, leavers, [*joined_s]))
         return now_s
@@ -267,7 +274,10 @@ class ElasticTraining:
         work, costs, weight = self._work, self._costs, self._step_weight(present)
         saved = work.saved_by(first_step, end_s - start_s)
         useful_s = work.steps_s(done) - work.steps_s(first_step)
-        planned_checkpoints_s = work.next_start_s(done) - work.next_start_s(first_step) - useful_s
+        planned_s = work.next_start_s(done) - work.next_start_s(first_step)
+        if self._has_ended:  # with the checkpoint of the end
+            planned_s = work.finish_s(first_step, done)
+        planned_checkpoints_s = planned_s - useful_s
         # A failure may interrupt the last checkpoint.
         checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))
         if saved > first_step:

@@ -29,10 +29,19 @@ def reform(
 def test_without_failures_all_three_are_the_same() -> None:
     saving = CheckpointTimes(10, 0.5)
     told = reform(FailingGroup(3), 25, saving, [])
-    assert told.wall_s == 26 and told.checkpoint_s == 3  # its end is nobody's checkpoint
-    work = SavedSteps(25, equal_step_ends(1.0), saving)
-    assert RestartedTraining(FailingGroup(3), work, []).simulate().wall_s == 26.5
+    restarted = RestartedTraining(FailingGroup(3), SavedSteps(25, equal_step_ends(1.0), saving), []).simulate()
+    assert told.wall_s == restarted.wall_s == 26.5  # two checkpoints, and the end is saved
+    assert told.checkpoint_s == restarted.checkpoint_s == 4.5
     assert simulate_independent_workers(FailingGroup(3), 25, 1.0, 5, 0.0, []).wall_s == 25
+
+
+@pytest.mark.parametrize(("steps", "end_s"), [(12, 14), (13, 16)])
+def test_a_failure_in_the_last_checkpoint_repeats_only_the_checkpoint(steps: int, end_s: int) -> None:
+    """The steps end at ``end_s``; 0.5 s later a machine fails; 3.5 s later the other three save."""
+    group = FailingGroup(4, timeout_s=2.0, reform_s=1.5)
+    told = reform(group, steps, CheckpointTimes(4, 1.0), [Outage(end_s + 0.5, 2, 3, math.inf)])
+    assert told.wall_s == end_s + 0.5 + 3.5 + 1.0
+    assert told.steps == steps and told.useful_s == 4 * steps
 
 
 def test_by_hand() -> None:
