@@ -21,6 +21,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -48,10 +49,23 @@ class Spec(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false in fields of numbers, because Python counts true as 1."""
-        if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
-            raise refusal("", value, "anything but yes or no")
-        return value
+        """Refuse true and false in fields and lists of numbers, because Python counts true as 1.
+
+        The error says what it says for the text ``True``; a field of text takes the text, but not true.
+        """
+        items = value if isinstance(value, list | tuple) else [value]
+        index = next((i for i, item in enumerate(items) if isinstance(item, bool)), None)
+        field = cls.model_fields[str(info.field_name)]
+        if index is None or _takes_bool(field.annotation):
+            return value
+        words = [str(item) if isinstance(item, bool) else item for item in items]
+        annotation: Any = Annotated[field.annotation, field]
+        expected = "text"
+        try:
+            TypeAdapter(annotation).validate_python(words if items is value else words[0])
+        except ValidationError as error:
+            expected = explain(error, lambda _: []).expected
+        raise refusal(str(index) if items is value else "", items[index], expected)
 
 
 def _takes_bool(annotation: Any) -> bool:
@@ -264,7 +278,8 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
     unknown_keys = [detail for detail in all_details if detail["type"] == "extra_forbidden"]
     first = unknown_keys[0] if unknown_keys else all_details[0]
-    parts = [str(part) for part in first["loc"]]
+    alternatives = _alternatives(first, all_details, fields)
+    parts = [str(part) for part in first["loc"][: -1 if alternatives else None]]
     value, context = first["input"], first.get("ctx", {})
     if first["type"] == "refused":
         parts.append(context["path"].strip("."))
@@ -272,7 +287,23 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     elif first["type"] == "missing":
         value = None
     path = ".".join(part for part in parts if part)
-    return SpecError(path or WHOLE_SPEC, value, _expected_text(first, fields))
+    texts = [_expected_text(detail, fields) for detail in alternatives or [first]]
+    return SpecError(path or WHOLE_SPEC, value, " or ".join(texts))
+
+
+def _alternatives(
+    first: ErrorDetails, details: Sequence[ErrorDetails], fields: Callable[[tuple[Any, ...]], list[str]]
+) -> list[ErrorDetails]:
+    """Return the errors of all types of a union if the first of pydantic's ``details`` is one of them, else none.
+
+    Pydantic adds the type to the location of the field, as in ``("p", "constrained-float")``.
+    """
+    *parents, last = first["loc"] or ("",)
+    is_field = not isinstance(last, str) or last in fields(tuple(parents))
+    if is_field or first["type"] in ("missing", "extra_forbidden"):
+        return []
+    errors = [detail for detail in details if list(detail["loc"][:-1]) == parents and detail["input"] is first["input"]]
+    return errors if len(errors) > 1 else []
 
 
 def _expected_text(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:

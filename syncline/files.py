@@ -165,11 +165,14 @@ def _loader() -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            """Return the content of a mapping, or raise an error for a duplicate key."""
+            """Return the content of a mapping, or raise an error for a duplicate key or a key that is ``key:value``."""
             seen: set[str] = set()
-            for key, _ in node.value:
+            for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     continue
+                if node.flow_style and ":" in key.value and value.value == "" and value.style is None:
+                    problem = f"a space is missing behind the colon of {key.value!r}"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
                 seen.add(key.value)

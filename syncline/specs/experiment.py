@@ -21,6 +21,7 @@ from syncline.specs.failures import FailuresField
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.problem import ProblemField
 from syncline.specs.stages import StagesSpec
+from syncline.units import is_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,9 +121,9 @@ class Experiment(Spec):
 
 def _seeds_from_count(value: Any, path: str) -> Any:
     """Return ``n`` seeds from 0 on if the value is a number ``n``; return any other value unchanged."""
-    if not isinstance(value, int):
+    if isinstance(value, list | tuple):
         return value
-    if not 1 <= value <= MOST_SEEDS:
+    if not is_whole(value) or not 1 <= value <= MOST_SEEDS:
         raise SpecError(path, value, f"a number of seeds from 1 to {MOST_SEEDS}, or a list of them")
     return tuple(range(value))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from syncline.costmodel.failures import (
@@ -22,11 +22,11 @@ from syncline.costmodel.failures import (
     repair_text,
     spares_always_suffice,
 )
-from syncline.errors import SpecError, named
+from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
 from syncline.specs.clock import BandwidthField, BytesField
-from syncline.specs.cluster.reading import fields_of_file, is_file
+from syncline.specs.cluster.reading import fields_of_file, is_file, name_or_file
 from syncline.specs.faults import OutageSpec, parse_outages, sends_only_means
 from syncline.units import parse_seconds
 
@@ -35,12 +35,17 @@ if TYPE_CHECKING:
     from syncline.sim.failures.outages import FailingGroup, Outage
 
 
-def _parse_interval(value: Any, path: str) -> Any:
+def interval_or_word(value: Any, path: str) -> Any:
     """Return the words ``best`` and ``never`` unchanged, and any other interval in seconds."""
-    return value if value in ("best", "never") else parse_seconds(value, path)
+    if value in ("best", "never"):
+        return value
+    try:
+        return parse_seconds(value, path)
+    except SpecError as error:
+        raise SpecError(path, value, f"best, never, or {error.expected}") from None
 
 
-IntervalField = Annotated[Literal["best", "never"] | float, parsed(_parse_interval)]
+IntervalField = Annotated[Literal["best", "never"] | float, parsed(interval_or_word)]
 """Seconds of work between checkpoints; or ``best``, or ``never``."""
 
 
@@ -121,7 +126,10 @@ def _parse_rates(value: Any, path: str) -> Any:
     Other values, such as a list, are returned unchanged.
     """
     if isinstance(value, str) and value[:1].isalpha():  # a name, as a time begins with a digit
-        rates = named(value, FAILURE_RATES, path).rates
+        if value.lower() not in FAILURE_RATES:
+            fields = "the mean time between failures of a worker as in 50000 h, or fields, or a .yaml file"
+            raise SpecError(path, value, name_or_file(FAILURE_RATES, value, fields, code=False))
+        rates = FAILURE_RATES[value.lower()].rates
         return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]
     if isinstance(value, dict):
         return [value]
@@ -313,8 +321,10 @@ class FailuresSpec(Spec):
         return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 
-def _expand_shorthand(value: Any) -> Any:
-    """Return the fields of failures that are written as a published rate's name or a mean time between failures."""
+def _expand_shorthand(value: Any, path: str = "") -> Any:
+    """Return the fields of failures from a published rate's name, a mean time between failures, or a YAML file."""
+    if is_file(value):
+        return dict(fields_of_file(Path(value), path, EXAMPLE))
     is_shorthand = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"rates": value} if is_shorthand else value
 
@@ -328,18 +338,17 @@ def check_workers(failures: FailuresSpec, workers: int) -> None:
         raise SpecError(context["path"], context["value"], context["expected"]) from None
 
 
-FailuresField = Annotated[FailuresSpec, BeforeValidator(_expand_shorthand)]
-"""Failures of machines; ``llama-3`` or ``50000 h`` is short for ``{rates: ...}``."""
+FailuresField = Annotated[FailuresSpec, parsed(_expand_shorthand)]
+"""Failures of machines; ``llama-3`` or ``50000 h`` is short for ``{rates: ...}``; or a YAML file with the fields."""
 
 
 def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
     """Return the failures that a user describes by a name, a time, fields or a YAML file."""
     if isinstance(value, FailuresSpec):
         return value
-    if is_file(value):
-        value = dict(fields_of_file(Path(value), path, EXAMPLE))
+    fields = _expand_shorthand(value, path)
     try:
-        return validate(FailuresSpec, _expand_shorthand(value))
+        return validate(FailuresSpec, fields)
     except SpecError as error:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 

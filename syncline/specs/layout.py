@@ -184,13 +184,13 @@ class MemorySpec(Spec):
     """
 
     precision: Precision | None = None
-    activations: Literal["auto"] | Activations | None = "auto"
+    activations: Literal["auto", Activations] | None = "auto"
     recomputed_layers: Annotated[int, Field(ge=1, strict=True)] | Literal["fewest"] | None = None
     layers_per_checkpoint: int = Field(default=1, ge=1, strict=True)
     offloaded_layers: int = Field(default=0, ge=0, strict=True)
     recomputed_modules: tuple[Module, ...] = ()
     micro_batches: int | None = Field(default=None, ge=1)
-    sharding: Literal["auto"] | Sharding = "auto"
+    sharding: Literal["auto", Sharding] = "auto"
     weights: WeightMessages = "prefetched"
     gradients: Literal["fp32", "bf16"] = "fp32"
     hardware: HardwareField | None = None

@@ -82,8 +82,8 @@ class Override:
             raise SpecError("--set", text, "field.path=value, as in method.lr=0.01")
         try:
             return cls(path, parse_yaml(value_text), origin=f"--set {path}", written=value_text)
-        except ValueError:
-            raise SpecError(f"--set {path}", value_text, "a value in YAML") from None
+        except ValueError as error:
+            raise SpecError(f"--set {path}", value_text, f"a value in YAML ({error})") from None
 
     @classmethod
     def option(cls, name: str, path: str, value: Any) -> Override:

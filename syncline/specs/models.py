@@ -14,10 +14,18 @@ from pydantic import PlainSerializer, create_model
 from syncline.costmodel.compute.configs import MODEL_TYPES, shape_of_config
 from syncline.costmodel.compute.model_shape import Model, ModelShape, ModuleShape
 from syncline.costmodel.compute.models import MODELS
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError
 from syncline.fields import INSTANCE, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
-from syncline.specs.cluster.reading import SUFFIXES, Description, Name, fields_of_file, parse_fields, read_text
+from syncline.specs.cluster.reading import (
+    SUFFIXES,
+    Description,
+    Name,
+    fields_of_file,
+    name_or_file,
+    parse_fields,
+    read_text,
+)
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
@@ -80,7 +88,7 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
         return _from_object(value, path)
     name = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
-        raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
+        raise SpecError(path, value, name_or_file(BY_NAME.names(), name, "a config.json, or a .yaml file"))
     return _model_of_reference(name, BY_NAME.get(name, path), path)
 
 

@@ -55,7 +55,7 @@ def test_refusals_name_field_value_and_range() -> None:
     ("asked", "line"),
     [
         (["--prices", "nowhere.yaml"], "--prices: got 'nowhere.yaml'; expected a file that can be read"),
-        (["--prices", "aws"], "--prices: got 'aws'; expected a file of prices in YAML, or one of"),
+        (["--prices", "aws"], "--prices: got 'aws'; expected one of"),
         (["--tokens", "lots"], "--tokens: got 'lots'; expected a positive number, as 26e9, 1.3B"),
         (["--target-loss", "-1"], "--target-loss: got -1.0; expected a positive number"),
         (["--tokens", "1B", "--target-loss", "2"], "--tokens: got 1000000000.0; expected none with a target"),

@@ -26,7 +26,7 @@ def test_a_name_a_file_fields_or_a_list(tmp_path: Path) -> None:
     [
         (
             "aws-p5",
-            r"prices: got 'aws-p5'; expected a file of prices in YAML, or one of 'aws",
+            r"prices: got 'aws-p5'; expected one of 'aws",
         ),
         ("nowhere.yaml", "prices: got 'nowhere.yaml'; expected a file that can be read"),
         (

@@ -22,12 +22,12 @@ from syncline.sim.failures.trainings import ElasticTraining, RestartedTraining, 
 from syncline.specs.failures import (
     CHECKPOINT_OPTIONS,
     FAILURE_OPTIONS,
-    CheckpointSpec,
     FailuresSpec,
     Recovery,
     check_workers,
     failures_with,
     fault_tolerant_group,
+    interval_or_word,
     parse_failures,
 )
 from syncline.units import counted, format_seconds, is_whole, parse_seconds
@@ -138,9 +138,7 @@ def parse_interval(value: Any) -> Any:
     Raises:
         SpecError: the value is not a positive time.
     """
-    if isinstance(value, str) and value in ("best", "never"):
-        return CheckpointSpec.model_validate({"interval": value}).interval
-    interval_s = parse_seconds(value, "--interval")
+    interval_s = interval_or_word(value, "--interval")
     if not interval_s:
         raise SpecError("--interval", value, "a positive time, best, or never")
     return interval_s

@@ -19,7 +19,7 @@ from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.two_level import Sites
-from syncline.errors import SpecError, one_of
+from syncline.errors import SpecError
 from syncline.fields import INSTANCE, parsed, refusal
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import network, network_fields
@@ -27,6 +27,7 @@ from syncline.specs.cluster.reading import (
     SECTIONS,
     fields_of_file,
     is_file,
+    name_or_file,
     parse_fields,
     whole_number,
     with_table_beside,
@@ -93,7 +94,7 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         return named_cluster(parse_fields(value, path, EXAMPLE), path)
-    raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
+    raise SpecError(path, value, name_or_file(files, value, "a .yaml file with a cluster's sections", code=False))
 
 
 def _from_file(file: Path, path: str) -> Cluster:

@@ -13,7 +13,7 @@ from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, read_times
 from syncline.costmodel.prices import PRICES, Prices
-from syncline.errors import SpecError, one_of, require_one_of
+from syncline.errors import SpecError, require_one_of
 from syncline.fields import Spec, validate
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
 from syncline.specs.cluster.reading import (
@@ -27,6 +27,7 @@ from syncline.specs.cluster.reading import (
     check_file,
     fields_of_file,
     is_file,
+    name_or_file,
     parse_fields,
     read_section,
     user_field_names,
@@ -108,7 +109,7 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
         return _from_mapping(value, path)
     name: Any = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
-        raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
+        raise SpecError(path, value, name_or_file(BY_NAME.names(), name, "a .yaml file"))
     return _hardware_of_reference(value, BY_NAME.get(name, path), path)
 
 
@@ -187,7 +188,7 @@ def parse_prices(value: Any) -> Prices:
         value = {"name": file.stem, **fields_of_file(file, "prices", PRICES_EXAMPLE)}
     elif isinstance(value, str):
         if value not in PRICES:
-            raise SpecError("prices", value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
+            raise SpecError("prices", value, name_or_file(PRICES, value, "a .yaml file of prices", code=False))
         return PRICES[value]
     if not isinstance(value, dict):
         raise SpecError("prices", value, PRICES_EXAMPLE)

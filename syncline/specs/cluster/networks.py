@@ -14,10 +14,10 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
 from syncline.costmodel.network.two_level import Sites, TwoLevel
-from syncline.errors import SpecError, error_text, one_of
+from syncline.errors import SpecError, error_text
 from syncline.registry import PYTHON, call_from_fields, is_reference, lazy_function, name_of_call
 from syncline.specs.cluster.network_names import BY_NAME
-from syncline.specs.cluster.reading import FIELD_EXAMPLES, is_file, parse_fields, read_section
+from syncline.specs.cluster.reading import FIELD_EXAMPLES, is_file, name_or_file, parse_fields, read_section
 
 _EXPECTED = "a network's name, 'latency,bandwidth' (one way; '50us,10Gbit/s'), {latency, bandwidth}, or a .yaml file"
 
@@ -73,7 +73,7 @@ def _from_text(value: str, path: str) -> Network:
     if is_reference(name) or name in BY_NAME:
         return _network_of_reference(name, BY_NAME.get(name, path), path)
     if "," not in value:
-        expected = f"{one_of(BY_NAME.names(), name)}, or 'latency,bandwidth', or a .yaml file, or module:name"
+        expected = name_or_file(BY_NAME.names(), name, "'latency,bandwidth', or a .yaml file")
         raise SpecError(path, value, expected)
     return _described_link(value, path)
 

@@ -7,7 +7,8 @@ section ``network``, a section ``hardware``, and other measurements, which this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard
@@ -15,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from syncline.costmodel.numerics.uncertainty import RANGES, Scope, Uncertainty
-from syncline.errors import SpecError
+from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, Spec, explain, parsed
 from syncline.files import parse_yaml
 from syncline.registry import PYTHON, specs_are_data
@@ -121,6 +122,26 @@ PACKAGE = Path(__file__).resolve().parents[2]
 def is_file(value: Any) -> TypeGuard[str | Path]:
     """Return whether a value names a YAML file: a path, or text that ends in ``.yaml`` or ``.yml``."""
     return isinstance(value, Path) or (isinstance(value, str) and value.endswith(SUFFIXES))
+
+
+def name_or_file(names: Iterable[str], value: Any, files: str, code: bool = True) -> str:
+    """Return the end of an error line about text that is neither an accepted name nor a file with an accepted ending.
+
+    Args:
+        names: the accepted names.
+        value: the text; if it ends as the name of a file does, the line lists no names.
+        files: the accepted files.
+        code: whether ``module:name`` is accepted.
+
+    >>> name_or_file(["wan"], "wann", "a .yaml file"), name_or_file(["wan"], "lab.py", "a .yaml file")
+    ("one of 'wan' (did you mean 'wan'?), or a .yaml file, or module:name", 'a .yaml file, or lab.py:NAME')
+    """
+    ending = re.search(r"[.][A-Za-z]+$", value) if isinstance(value, str) else None
+    if ending is None:
+        return f"{one_of(names, value)}, or {files}" + (", or module:name" if code else "")
+    if ending[0] == ".json":
+        return f"{files}; JSON is YAML, too, if the file's name ends in .yaml"
+    return f"{files}, or {value}:NAME" if code and ending[0] == ".py" else files
 
 
 def read_section(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
