@@ -108,6 +108,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "measured": Checked("test_measured_times_of_a_node_are_taken"),
         "nvlink": Checked("test_nccl_on_nvlink_is_taken"),
         "sharp": Checked("test_sums_by_switches_take_another_time"),
+        "data_centre": Inert("bytes that cost money: tests/costmodel/test_prices.py"),
         "bounds": FOR_PEOPLE,
     },
     NcclCosts: {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,11 +103,15 @@ def test_sites_of_networks() -> None:
 
 def test_no_bytes_leave_a_data_centre() -> None:
     """Short links end in one data centre, whatever their levels; longer ones lead from site to site."""
-    for name, workers in (("nvlink4", 8), ("infiniband", 4), ("10gbe", 4), ("dgx-h100-superpod", 512)):
+    networks = ("nvlink4", 8), ("infiniband", 4), ("10gbe", 4), ("dgx-h100-superpod", 512), ("p3.2xlarge", 4)
+    for name, workers in networks:
         assert data_centre_sizes(NETWORKS[name].network, workers) == (workers,)
     two_sites = named_cluster("two-sites-a100").network
     for name in ("wan", "wan-metro"):
         assert data_centre_sizes(NETWORKS[name].network, 3) == (1, 1, 1)
     assert data_centre_sizes(two_sites, 64) == (32, 32) == site_sizes(two_sites, 64)
+    outermost = replace(two_sites.levels[-1], link=replace(two_sites.levels[-1].link, data_centre=True))
+    assert data_centre_sizes(replace(two_sites, levels=(*two_sites.levels[:-1], outermost)), 64) == (64,)
+    assert data_centre_sizes(replace(NETWORKS["10gbe"].network, data_centre=False), 4) == (1, 1, 1, 1)
     with pytest.raises(SpecError, match="collective: got 'barrier'"):
         egress_bytes("barrier", 1.0, (1, 1))

@@ -339,14 +339,16 @@ def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
 def data_centre_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers in each data centre of a network: at each site if these are far apart.
 
-    Workers or outermost units whose links have at most the latency of `DATA_CENTRE_S` are in one data centre. None for
-    a graph, as in `site_sizes`.
+    Workers or outermost units whose links have at most the latency of `DATA_CENTRE_S` are in one data centre, unless
+    the links say otherwise. None for a graph, as in `site_sizes`.
 
     >>> from syncline.costmodel import NETWORKS
     >>> [data_centre_sizes(NETWORKS[name].network, 4) for name in ("10gbe", "wan", "two-sites")]
     [(4,), (1, 1, 1, 1), (2, 2)]
     """
     outermost = network.levels[-1].link if isinstance(network, MultiLevel) else network
-    if isinstance(outermost, Link) and np.all(np.less_equal(outermost.latency_s, DATA_CENTRE_S)):
-        return (workers,)
+    if isinstance(outermost, Link):
+        is_near = np.all(np.less_equal(outermost.latency_s, DATA_CENTRE_S))
+        if outermost.data_centre or (outermost.data_centre is None and is_near):
+            return (workers,)
     return site_sizes(network, workers)

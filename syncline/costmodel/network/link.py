@@ -52,6 +52,7 @@ class Link:
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
         nvlink: NCCL's constants on NVLink; then the policies ``auto`` and ``nccl`` use NCCL's algorithms for NVLink.
         sharp: whether the network's switches sum tensors, as SHARP does; NCCL uses them between nodes with NVLink.
+        data_centre: whether all workers are in one data centre, so that no bytes leave it; None: by the latency.
         bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
@@ -74,6 +75,7 @@ class Link:
     measured: NodeTimes | None = None
     nvlink: NvlinkCosts | None = None
     sharp: bool = False
+    data_centre: bool | None = None
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:

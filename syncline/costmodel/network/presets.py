@@ -84,6 +84,7 @@ def p3_nccl_link(
         unshaped_bytes_per_s if bytes_per_s is None else bytes_per_s,
         name,
         efficiency=constants.efficiency,
+        data_centre=True if delay_s is None else None,  # the fitted latency is mostly software
         nccl=NcclCosts(
             ring_latencies=constants.ring_latencies,
             chain_latencies=constants.chain_latencies,
@@ -101,6 +102,7 @@ def p3_gloo_link(
         CARD_BYTES_PER_S,
         name,
         efficiency=constants.efficiency,
+        data_centre=True if delay_s is None else None,
         upload_bytes_per_s=CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s,  # only sending is shaped
         gloo=GlooCosts(
             message_s=constants.gloo_message_s,

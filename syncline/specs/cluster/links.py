@@ -38,7 +38,7 @@ from syncline.specs.cluster.reading import (
 LINK_ATTRIBUTES = {
     "latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "upload": "upload_bytes_per_s",
     "overhead": "overhead_s", "efficiency": "efficiency", "duplex": "duplex", "gloo": "gloo", "nccl": "nccl",
-    "fabric": "fabric", "sharp": "sharp", "name": "name",
+    "fabric": "fabric", "sharp": "sharp", "data_centre": "data_centre", "name": "name",
 }  # fmt: skip
 """The attribute of a `Link` that each field of a description sets."""
 
@@ -51,7 +51,8 @@ class LinkDescription(Description):
     ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`. ``measured``: GPU
     whose measured all-reduces inside a node hold on this link. ``nvlink``: generation of NVLink whose NCCL constants
     hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth. ``sharp``: whether the
-    network's switches sum tensors. ``bounds``: errors of predictions, from a calibration.
+    network's switches sum tensors. ``data_centre``: whether all workers are in one data centre, so that their traffic
+    costs no egress; by default up to 250 us. ``bounds``: errors of predictions, from a calibration.
     """
 
     needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -73,6 +74,7 @@ class LinkDescription(Description):
     measured: Literal["a100", "v100"] | None = None
     nvlink: Literal[2, 3, 4, 5, "none"] | None = None
     sharp: bool | None = None
+    data_centre: bool | None = None
     bounds: BoundsField | None = None
     name: Name | None = None
 
@@ -84,7 +86,7 @@ class LinkDescription(Description):
                     raise SpecError(f"{path}.{name}", None, self.needs)
         values = {attribute: getattr(self, name) for name, attribute in LINK_ATTRIBUTES.items()}
         changes: dict[str, Any] = {attribute: value for attribute, value in values.items() if value is not None}
-        is_changed = bool(set(changes) - {"name"})
+        is_changed = bool(set(changes) - {"name", "data_centre"})
         with user_field_names(path):
             preset = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
             # Measured times and bounds of a preset do not hold for a link with other values.
@@ -92,6 +94,8 @@ class LinkDescription(Description):
                 changes["measured"] = None if self.measured is None else NodeTimes(self.measured)
             if self.bounds is not None or is_changed:
                 changes["bounds"] = self.bounds
+            if self.latency is not None:  # that of a preset does not hold for another latency
+                changes["data_centre"] = self.data_centre
             if self.nvlink is not None:
                 changes["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and preset is None:
@@ -183,7 +187,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "tcp": None if link.tcp is None else TcpDescription.fields_of(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu, "nvlink": nvlink, "sharp": link.sharp or None,
-        "bounds": None if link.bounds is None else bounds_fields(link.bounds),
+        "data_centre": link.data_centre, "bounds": None if link.bounds is None else bounds_fields(link.bounds),
     }  # fmt: skip
     required = {
         "name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s),

@@ -114,6 +114,9 @@ def test_a_link_has_all_its_fields() -> None:
     assert network({"latency": 0, "bandwidth": 1.0, "duplex": "half"}) == Link(0.0, 1.0, duplex="half")
     assert network({"latency": 0, "bandwidth": 1.0, "fabric": "pcie"}) == Link(0.0, 1.0, fabric="pcie")
     assert network({"preset": "nvlink4", "name": "ours"}) == replace(network("nvlink4"), name="ours")
+    near = network({"preset": "p3.2xlarge", "name": "ours"})
+    assert near.data_centre and network({"preset": "p3.2xlarge", "latency": "10 ms"}).data_centre is None
+    assert network({"preset": "wan", "data_centre": True}) == replace(network("wan"), data_centre=True)
     assert network({"preset": "home-broadband", "upload": 1e6}) == replace(
         network("home-broadband"), upload_bytes_per_s=1e6
     )
@@ -218,6 +221,7 @@ some_links = st.builds(
     efficiency=st.floats(0.01, 1),
     upload_bytes_per_s=st.none() | st.floats(1, 1e15),
     fabric=st.sampled_from(["nvlink", "pcie", "network"]),
+    data_centre=st.sampled_from([None, True, False]),
 ) | st.builds(Link, st.floats(0, 10), st.floats(1, 1e15), duplex=st.just("half"))
 
 
