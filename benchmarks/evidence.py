@@ -15,7 +15,7 @@ import numpy as np
 from syncline.costmodel import ModelShape
 from syncline.costmodel.scaling.laws import log_bounds, printed_losses
 from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_growth
-from syncline.costmodel.scaling.relative import law_factors, ratio_within
+from syncline.costmodel.scaling.relative import law_factors, ratio_uncertainty
 
 
 def off(printed: float, ours: float) -> str:
@@ -59,7 +59,7 @@ def backtest() -> list[Backtest]:
             curve, growth = fitted_curve(family, method, BACKTEST_SIZE, capped), ratio_growth(BACKTEST_SIZE, capped)
             for row, measured in later:
                 predicted = curve.ratio(row.setting)
-                within = log_bounds(ratio_within(family, method), 1.0)
+                within = log_bounds(ratio_uncertainty(family, method), 1.0)
                 grown = log_bounds(growth, float(np.sqrt(np.log(row.parameters / seen))))
                 low, high = (predicted * float(np.exp(sign * np.hypot(within[end], grown[end])))
                              for end, sign in ((0, -1), (1, 1)))  # fmt: skip

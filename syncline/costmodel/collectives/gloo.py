@@ -337,7 +337,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
         return 2 * peers * ceil(nbytes / float(segment_bytes)) / workers, float(segment_bytes)
     if kind == "reduce":
         num_segments, _ = segments(workers, nbytes)
-        messages = float(num_segments) - 2 + peers / workers  # a ring, then one from each peer to the root
+        messages = float(num_segments) - 2 + peers / workers  # k P - 2 in the ring, then one from each peer to the root
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
     if kind == "all_gather":  # each part in two halves
         return 2.0 * peers, nbytes / 2

@@ -221,8 +221,8 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
             expected = "equal uplinks: there is no closed form for unequal ones"
             raise NoClosedForm("network.uplink", network.name, expected)
         is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
-        site_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
-        return Peers(size, network.lan, network.lan), site_peers
+        link, leader_link = network.link_across(flows=size), network.link_across(flows=1)
+        return Peers(size, network.lan, network.lan), Peers(workers // size, link, leader_link, is_half_duplex)
     if isinstance(network, TwoLevel):
         network.sizes(workers)  # refuses numbers of workers that do not fill nodes
         network = network.levels()
@@ -232,8 +232,8 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: there is no closed form for others"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)
-        link = network.crossing(number, workers, all_send=True)
-        leader_link = network.crossing(number, workers, all_send=False)
+        link = network.link_across(number, workers, all_send=True)
+        leader_link = network.link_across(number, workers, all_send=False)
         levels.append(Peers(size, link, leader_link, network.is_half_duplex(number, workers)))
     return tuple(levels)
 
@@ -317,7 +317,7 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
     if network.count == 1:
         return network.lan
     is_full_duplex = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
-    return network.crossing(1) if is_full_duplex and len(set(network.uplinks)) == 1 else None
+    return network.link_across(flows=1) if is_full_duplex and len(set(network.uplinks)) == 1 else None
 
 
 def _link_of_only_level(network: MultiLevel, workers: int) -> Link | None:
@@ -329,7 +329,7 @@ def _link_of_only_level(network: MultiLevel, workers: int) -> Link | None:
         return network.levels[0].link
     (level,) = joining_levels  # a unit below has a single worker, so that only one sends
     if not network.is_half_duplex(level, workers):
-        return network.crossing(level, workers, all_send=False)
+        return network.link_across(level, workers, all_send=False)
     # A half-duplex link stands for the level only if messages pass no other links or pools.
     passes_other_channels = network.shape(workers).first_levels[level] < level or network.levels[level].is_pooled
     return None if passes_other_channels else network.levels[level].link

@@ -221,7 +221,7 @@ def nccl_estimates_s(
         network: nodes, or a link; the link's fields may be arrays. On other networks only latencies count.
         kind: ``all_reduce``, or one of `PAT_KINDS` among nodes of one GPU each.
     """
-    nodes, fabric, bus_rate = _nccl_view(network, workers)
+    nodes, fabric, bus_rate = _nodes_fabric_and_rate(network, workers)
     node_workers = workers // nodes
     is_all_reduce = kind == "all_reduce"
     laps = 2 if is_all_reduce else 1
@@ -262,7 +262,7 @@ def nccl_estimates_s(
     return estimates
 
 
-def _nccl_view(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
+def _nodes_fabric_and_rate(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
     """Return what NCCL's model knows of a network: number of nodes, fabric inside each, bytes per second of a node.
 
     On other networks than links and nodes the rate is infinite.

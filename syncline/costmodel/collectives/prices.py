@@ -232,7 +232,7 @@ def _fastest_prices(
 def _nccl_choices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
     """Return 0 in the settings in which NCCL's model chooses a ring for a collective, and 1 for a tree or PAT."""
     choices = []
-    for count, size, setting_link in _settings(workers, nbytes, link):
+    for count, size, setting_link in _each_setting(workers, nbytes, link):
         # A single worker sends nothing, and has no estimates; the ring stands for it.
         estimates = nccl_estimates_s(count, size, setting_link, kind) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
@@ -354,7 +354,7 @@ def _prices_by_setting(
     """
     cache: dict[tuple[int, float, int, range | None], CollectivePrices] = {}
     prices, networks = [], []
-    for index, (count, size, setting_network) in enumerate(_settings(workers, nbytes, network)):
+    for index, (count, size, setting_network) in enumerate(_each_setting(workers, nbytes, network)):
         # A group of all workers is priced as the whole network.
         group = groups[index] if groups is not None and len(groups[index]) < count else None
         key = count, size, id(setting_network), group
@@ -448,7 +448,7 @@ def _merged_texts(texts_and_indices: Sequence[tuple[tuple[str, ...], Indices]]) 
     return tuple(position), np.stack(np.broadcast_arrays(*merged_indices))
 
 
-def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
+def _each_setting(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
     """Yield the number of workers, the bytes and the network of each setting; equal networks are one object."""
     counts = np.reshape(workers, (-1,))
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)

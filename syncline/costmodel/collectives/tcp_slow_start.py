@@ -155,7 +155,7 @@ def collective_opening(
     if not (name in ALGORITHMS[kind] or is_library_algorithm(kind, name)):  # the algorithm does not run on links
         return None
     timeout_s, halvings = float(tcp.timeout_s(round_trip_s)), tcp.halvings(rate, round_trip_s)
-    idle_s = timeout_s * np.arange(1, halvings + 1)
+    idle_s = timeout_s * np.arange(1, halvings + 1)  # after each the windows are halved once more
     count, connection_bytes = opening_connections(kind, workers, nbytes, name)
     seconds = count * tcp.opening_s(connection_bytes, rate, round_trip_s, idle_s)
     return Opening(timeout_s, np.broadcast_to(seconds, idle_s.shape)) if np.any(seconds) else None

@@ -46,7 +46,8 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
         # At each inner level a worker sends fewer messages than the level has units, in the reduction and again back.
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
-        return int(workers * gloo_messages(kind, workers, nbytes)[0])
+        messages_per_worker, _ = gloo_messages(kind, workers, nbytes)
+        return int(workers * messages_per_worker)
     if algorithm in OF_NCCL[kind]:
         return nccl_messages(kind, workers, nbytes, costs=nccl_on(network))
     if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # these send at most what a ring sends

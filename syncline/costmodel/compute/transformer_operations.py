@@ -394,7 +394,7 @@ class MicroBatch(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def micro_batch(model: ModelShape, share: Share, software: Software, hardware: Hardware) -> MicroBatch:
+def micro_batch_seconds(model: ModelShape, share: Share, software: Software, hardware: Hardware) -> MicroBatch:
     """Return the seconds of one micro-batch in a layer, and outside of the layers, on a GPU with known kernels."""
     attention = software.attention_on(hardware)
 
@@ -446,7 +446,7 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     weights, and sums of gradients), ``update``, ``offloading`` (the device waits for activations to move to or from the
     host's memory) and ``launches`` (the device waits until the host has launched kernels of layers or ends).
     """
-    times = micro_batch(model, work.share, software, hardware)
+    times = micro_batch_seconds(model, work.share, software, hardware)
     layer_counts = model.layers - model.dense_layers, model.dense_layers
     forward = _seconds_of_layers(layer_counts, times.forward, times.dense_forward)
     backward = _seconds_of_layers(layer_counts, times.backward, times.dense_backward)

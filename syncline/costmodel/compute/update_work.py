@@ -1,7 +1,8 @@
 """Kernels and seconds of updates: elementwise operations, matrix products and decompositions.
 
 Muon and Scion orthogonalise matrices, Dion and PowerSGD iterate low-rank factors, and basis rotation runs an optimizer
-in rotated coordinates of a matrix. The lists of kernels are those that this package's methods dispatch to a GPU.
+in rotated coordinates of a matrix. The kernels are those that this package's methods dispatch to a GPU; the numbers of
+`elementwise` count the operands and results of these methods' operations, and the operations.
 """
 
 from __future__ import annotations
@@ -231,8 +232,6 @@ def largest_numbers(numbers: float, count: float = 1.0) -> Operation:
 def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis: bool) -> tuple[Operation, ...]:
     """Return the kernels that pack the k largest coefficients of each block of tensors, and join received blocks.
 
-    The bytes of elementwise kernels are counts of the operands and results of this package's methods.
-
     Args:
         k: number of coefficients of a block.
         chunk: largest length of a block along each dimension.
@@ -251,7 +250,8 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
                 operations.append(product(other_side, side, side, "fp32", FP32_BYTES, groups=blocks, count=3 * count))
         operations += [largest_numbers(elements, count), Operation("view", kernels=BLOCK_VIEWS * count)]
         sent_part = min(k / block_elements, 1.0)
-        operations.append(elementwise((77 + 170 * sent_part) * elements, kernels=19, count=count))
+        number_bytes = 77 + 170 * sent_part  # by number: 77 of each, and 170 more of one that is sent
+        operations.append(elementwise(number_bytes * elements, kernels=19, count=count))
     return tuple(operations)
 
 
@@ -284,12 +284,12 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     iterations: list[Operation] = []
     for d, D, count in shapes_of(tensors):
         matrix_bytes, square_bytes = FP32_BYTES * d * D, FP32_BYTES * d * d
-        step.append(elementwise(5 * matrix_bytes, 4, count))  # norm, division, and the scale at the end
+        step.append(elementwise(5 * matrix_bytes, kernels=4, count=count))  # norm, division, and the scale at the end
         repetitions = NEWTON_SCHULZ_STEPS * count
         for m, n, k in ((d, d, D), (d, d, d), (d, D, d)):  # X X^T, A^2, and the product with X
             iterations.append(fp32_product(m, n, k, repetitions))
-        iterations.append(elementwise(5 * matrix_bytes, 2, repetitions))  # the sum of a X and the product
-        iterations.append(elementwise(7 * square_bytes, 3, repetitions))  # b A + c A^2
+        iterations.append(elementwise(5 * matrix_bytes, kernels=2, count=repetitions))  # a X plus the product
+        iterations.append(elementwise(7 * square_bytes, kernels=3, count=repetitions))  # b A + c A^2
     return UpdateWork(tuple(step), iterations=tuple(iterations))
 
 
@@ -363,8 +363,8 @@ def rotation_work(
     momentum, and the update back), and one product more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per
     product with a basis, twice for a power iteration, and a decomposition of a d x d matrix; other sources than ``2nd``
     also multiply a matrix with its transpose. If the momentum is kept rotated, a step takes two rotations, and each
-    renewal rotates the momentum to the new bases. Elementwise operations, counted in this package's method, are Adam's
-    and those that sort the basis vectors.
+    renewal rotates the momentum to the new bases. Elementwise operations are Adam's and those that sort the basis
+    vectors.
 
     Args:
         rows: m.

@@ -93,13 +93,13 @@ def slowest_message_s(
     return slowest_s
 
 
-def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
+def workers_of_units(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers in a unit of each level of a network, such as a node, up to the whole network.
 
     A network with one link per worker has one level, of one unit. The result is None if a level's units differ in size.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
-    >>> capacities(NETWORKS["two-sites"].network, 8), capacities(NETWORKS["wan"].network, 3)
+    >>> workers_of_units(NETWORKS["two-sites"].network, 8), workers_of_units(NETWORKS["wan"].network, 3)
     ((4, 8), (3,))
     """
     if isinstance(network, Link):
@@ -226,7 +226,7 @@ def level_bytes(
         payload_bytes: n, payload bytes of a member.
         ranks: ranks of the first group, which all groups resemble.
         workers: P, number of workers, all in groups of the same pattern.
-        unit_workers: workers in a unit of each level, by `capacities`.
+        unit_workers: workers in a unit of each level, by `workers_of_units`.
 
     Returns:
         The bytes by level, ``(levels,)``.

@@ -343,7 +343,7 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
     return path if path[0] <= path[-1] else path[::-1]  # both directions are as long; the lower end comes first
 
 
-def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
+def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, stage_workers: int = 1) -> Ints:
     """Return the position on a network of each rank of D replicas of K stages by a placement rule, ``(D K w,)``.
 
     Rank (r K + k) w + i is worker i of stage k of replica r.
@@ -353,15 +353,15 @@ def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width:
         ordered: all positions, neighbours side by side, ``(N,)``, by `positions_by_place`.
         stages: K.
         replicas: D.
-        width: w, workers of a stage, which are always neighbours.
+        stage_workers: w, workers of a stage, which are always neighbours.
 
     >>> [ruled_positions(rule, np.arange(4), 2, 2).tolist() for rule in (STAGES_INSIDE, REPLICAS_INSIDE)]
     [[0, 1, 2, 3], [0, 2, 1, 3]]
     """
-    chosen = ordered[: stages * replicas * width]
+    chosen = ordered[: stages * replicas * stage_workers]
     if rule == STAGES_INSIDE:
         return chosen
-    by_stage = chosen.reshape(stages, replicas, width)
+    by_stage = chosen.reshape(stages, replicas, stage_workers)
     return by_stage.swapaxes(0, 1).ravel()  # in the order of the ranks
 
 
@@ -376,8 +376,8 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:
         return network
     ordered = positions_by_place(network, workers, MESSAGE_BYTES)
-    replicas, width = workers // layout.workers, layout.workers // layout.pipeline
-    positions = ruled_positions(rule, ordered, layout.pipeline, replicas, width)
+    replicas, stage_workers = workers // layout.workers, layout.workers // layout.pipeline
+    positions = ruled_positions(rule, ordered, layout.pipeline, replicas, stage_workers)
     unused_positions = np.setdiff1d(ordered, positions)
     place_by_rank = [network.ranks[position] for position in (*positions, *unused_positions)]
     return replace(network, ranks=tuple(place_by_rank))

@@ -283,7 +283,7 @@ class Storage(NamedTuple):
         bytes_per_number: w, bytes of an activation: 2 for bf16 and fp16, 4 for fp32.
         operand_bytes: bytes of a number of a matrix's input, 1 with products in 8 bits; None means w.
         fused: whether kernels are fused (`torch.compile`, Transformer Engine), so that no dropout masks are stored.
-        logit_bytes: bytes that the loss takes for each logit at its peak, see `layer_bytes`.
+        logit_bytes: bytes that the loss takes for each logit at its peak, see `activation_parts`.
     """
 
     bytes_per_number: int = 2
@@ -296,36 +296,36 @@ PLAIN = Storage()
 """16-bit numbers, as PyTorch without fused kernels stores them, and a fused loss."""
 
 
-class LayerBytes(NamedTuple):
-    """Bytes of activations of a transformer by part, see `layer_bytes`.
+class ActivationParts(NamedTuple):
+    """Bytes of activations of a transformer by part, see `activation_parts`.
 
     Attributes:
         layers: bytes that all layers keep.
-        working: bytes that one layer adds during its backward pass.
+        layer_backward: bytes that one layer adds during its backward pass.
         ends: bytes of the embedding, the last norm and the head that are kept until the backward pass.
         logits: bytes of the logits, and of what the loss computes from them.
         embedding_mask: bytes of the embedding's dropout mask, the part of ``ends`` that a pipeline's first stage keeps.
     """
 
     layers: float
-    working: float
+    layer_backward: float
     ends: float
     logits: float
     embedding_mask: float
 
     @property
     def total(self) -> float:
-        """Return the bytes of activations at a step's peak, with the larger of ``logits`` and ``working``."""
-        return self.layers + self.ends + max(self.logits, self.working)
+        """Return the bytes of activations at a step's peak, with the larger of ``logits`` and ``layer_backward``."""
+        return self.layers + self.ends + max(self.logits, self.layer_backward)
 
 
-def layer_bytes(
+def activation_parts(
     shape: ModelShape,
     sequences: float,
     policy: Activations = "stored",
     storage: Storage = PLAIN,
     modules: Collection[Module] = (),
-) -> LayerBytes:
+) -> ActivationParts:
     """Return the bytes of activations that a transformer keeps for its backward pass, by part.
 
     The model has width h, a heads, L layers, hidden width f (with experts: of all experts of a token together), g = 2
@@ -398,11 +398,11 @@ def layer_bytes(
     gradients = inputs + tokens * w * hidden + max(rebuilt, rebuilt_dense)
 
     if policy == "recomputed":
-        layers, working = shape.layers * inputs, gradients + light
+        layers, layer_backward = shape.layers * inputs, gradients + light
     else:
         scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
-        layers, working = shape.layers * (light + scores) + dense_extra, gradients
-    return LayerBytes(layers, working, ends=mask + 2 * inputs, logits=logits, embedding_mask=mask)
+        layers, layer_backward = shape.layers * (light + scores) + dense_extra, gradients
+    return ActivationParts(layers, layer_backward, ends=mask + 2 * inputs, logits=logits, embedding_mask=mask)
 
 
 def _rebuilt_bytes(
@@ -439,8 +439,8 @@ def _rebuilt_bytes(
 def activation_bytes(
     shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
 ) -> float:
-    """Return an estimate of the bytes of a transformer's activations at the peak of a step, see `layer_bytes`."""
-    return layer_bytes(shape, sequences, policy, storage).total
+    """Return an estimate of the bytes of a transformer's activations at the peak of a step, see `activation_parts`."""
+    return activation_parts(shape, sequences, policy, storage).total
 
 
 def worker_activation_bytes(
@@ -462,19 +462,19 @@ def worker_activation_bytes(
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
-        storage: see `layer_bytes`.
+        storage: see `activation_parts`.
     """
     micro_sequences = sequences / micro_batches
     is_recomputed = policy.kind == "recomputed"
     kind_of_stored = "selective" if is_recomputed else policy.kind  # policy of the other layers
-    stored = layer_bytes(model, micro_sequences, kind_of_stored, storage, policy.modules)
+    stored = activation_parts(model, micro_sequences, kind_of_stored, storage, policy.modules)
     checkpoint_bytes = 0.0  # inputs of all layers, which recomputation starts from
-    working_bytes = stored.working  # of layers in their backward pass, or on their way to the device
+    working_bytes = stored.layer_backward  # of layers in their backward pass, or on their way to the device
     if is_recomputed:
-        recomputed = layer_bytes(model, micro_sequences, "recomputed", storage)
+        recomputed = activation_parts(model, micro_sequences, "recomputed", storage)
         checkpoint_bytes = recomputed.layers
         # The layers of a checkpoint are all rebuilt before the backward pass of the last of them.
-        working_bytes += policy.layers_per_checkpoint * (recomputed.working - stored.working)
+        working_bytes += policy.layers_per_checkpoint * (recomputed.layer_backward - stored.layer_backward)
     working_bytes += min(2, policy.offloaded_layers) * stored.layers / model.layers
 
     largest_bytes = 0.0
@@ -508,7 +508,7 @@ def offloaded_layer_bytes(model: ModelShape, layout: Layout, sequences: float, s
 
     Args:
         sequences: sequences of a micro-batch on the workers of one data-parallel rank.
-        storage: see `layer_bytes`.
+        storage: see `activation_parts`.
     """
-    one_layer_bytes = layer_bytes(model, sequences, "selective", storage).layers / model.layers
+    one_layer_bytes = activation_parts(model, sequences, "selective", storage).layers / model.layers
     return one_layer_bytes / (layout.tensor * layout.context)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.compute.model_shape import LARGEST, Model, ModelShape
 from syncline.costmodel.compute.tensors import Adapters, TensorShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import Storage, layer_bytes
+from syncline.costmodel.layouts.memory import Storage, activation_parts
 from syncline.costmodel.layouts.pipelines import block_stages
 
 FIRST_STAGE = ("embedding", "positions")
@@ -61,12 +61,12 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
     Raises:
         SpecError: more chunks than blocks.
     """
-    return _deal_runs(block_stages(model.layers, stages * chunks), stages)
+    return _blocks_of_chunks(block_stages(model.layers, stages * chunks), stages)
 
 
-def _deal_runs(runs: Sequence[range], stages: int) -> list[list[int]]:
-    """Deal runs of consecutive blocks (chunks) to the stages in turn; return the indices of each stage's blocks."""
-    return [list(chain(*runs[stage::stages])) for stage in range(stages)]
+def _blocks_of_chunks(chunks: Sequence[range], stages: int) -> list[list[int]]:
+    """Return the indices of each stage's blocks; the chunks, of consecutive blocks, are dealt to the stages in turn."""
+    return [list(chain(*chunks[stage::stages])) for stage in range(stages)]
 
 
 LayerKind = Literal["all", "experts", "dense"]
@@ -112,7 +112,7 @@ def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> Sta
     for num_layers in layout.layers_of_chunks(model.layers):
         chunks.append(range(first, first + min(num_layers, limit)))
         first += num_layers
-    blocks = tuple(tuple(blocks) for blocks in _deal_runs(chunks, layout.pipeline))
+    blocks = tuple(tuple(blocks) for blocks in _blocks_of_chunks(chunks, layout.pipeline))
     has_experts = model.experts > 1
     return StageLayers(blocks, model.dense_layers if has_experts else model.layers, has_experts)
 
@@ -127,12 +127,12 @@ def stage_flops(
     """
     if blocks_by_stage is None:
         blocks_by_stage = blocks_of_stages(model, stages, chunks)
-    block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)  # forward and backward
+    block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)  # a third is forward
     forward_flops = []
     for blocks in blocks_by_stage:
         num_dense = sum(block < model.dense_layers for block in blocks)
         forward_flops.append(((len(blocks) - num_dense) * block_flops + num_dense * dense_block_flops) / 3)
-    forward_flops[-1] += 6 * model.vocabulary * model.width / 3  # the output head
+    forward_flops[-1] += 2 * model.vocabulary * model.width  # the output head
     return forward_flops
 
 
@@ -161,16 +161,16 @@ def stage_activation_bytes(
 ) -> list[float]:
     """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(stages,)``.
 
-    The policy is ``selective`` of `layer_bytes`, which keeps no attention scores. The last stage also needs room for
-    the larger of the logits and the bytes that a layer adds during its backward pass.
+    The policy is ``selective`` of `activation_parts`, which keeps no attention scores. The last stage also needs room
+    for the larger of the logits and the bytes that a layer adds during its backward pass.
 
     Args:
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
-    parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
+    parts = activation_parts(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
     stage_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
     stage_bytes[0] += parts.embedding_mask
-    stage_bytes[-1] += parts.ends - parts.embedding_mask + max(parts.logits, parts.working)
+    stage_bytes[-1] += parts.ends - parts.embedding_mask + max(parts.logits, parts.layer_backward)
     return stage_bytes
 
 

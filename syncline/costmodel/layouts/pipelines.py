@@ -265,8 +265,8 @@ def _arrivals(
     """Return the times at which a pipeline's M messages arrive over a line, from those at which they are ready.
 
     A message is queued if it is ready before the message in front of it has left. Each message arrives with the last of
-    the queued messages directly behind it, of which at most ``ahead`` count. The arrays are ``(..., M)`` for
-    ``ready_s`` and the result, and ``(..., 1)`` for the line.
+    the queued messages directly behind it, of which at most ``ahead`` count (d of `gpipe_s`). The arrays are
+    ``(..., M)`` for ``ready_s`` and the result, and ``(..., 1)`` for the line.
     """
     departure_s = _completions(ready_s, message_s)
     is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # by message; the first one has no entry

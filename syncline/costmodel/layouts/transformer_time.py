@@ -121,9 +121,9 @@ class Layouts:
         """
         inputs = 1.0 * self.sequence * self.micro_batch * self.width  # as a float, which does not overflow
         activation_bytes = inputs * (10 + (24 + 5 * self.heads * self.sequence / self.width) / self.tensor)
-        in_flight = np.minimum(self.microbatches, self.stages) * self.layers_of(0)
+        in_flight = np.minimum(self.microbatches, self.stages) * self.layers_of(stage=0)
         parameter_bytes = 4 + (STATE_BYTES - 4) / self.data  # weight and gradient, and the share of optimizer states
-        return np.asarray(parameter_bytes * self.parameters_of(0) + in_flight * activation_bytes)
+        return np.asarray(parameter_bytes * self.parameters_of(stage=0) + in_flight * activation_bytes)
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ class MultiLevel(CostsOfLinks):
             first_levels.append(first_levels[-1] if self.shares_lower_links(number) else number)
         return LevelShape(sizes, unit_workers, tuple(rails), tuple(rail_sharers), tuple(first_levels))
 
-    def crossing(self, level_index: int, workers: int, all_send: bool = True) -> Link:
+    def link_across(self, level_index: int, workers: int, all_send: bool = True) -> Link:
         """Return the link that a message across a level sees while workers of all units send and receive.
 
         Args:
@@ -256,7 +256,7 @@ class MultiLevel(CostsOfLinks):
         shape = self.shape(workers)
         passed_levels = range(shape.first_levels[level_index], level_index + 1)
         if len(passed_levels) == 1 and not self.levels[level_index].is_pooled:
-            return True  # the most shared rail, which `crossing` takes, decides the time
+            return True  # the most shared rail, which `link_across` takes, decides the time
         return all(shape.rail_sharers[index] % shape.rails[index] == 0 for index in passed_levels)
 
     def is_half_duplex(self, level_index: int, workers: int) -> bool:
@@ -337,7 +337,7 @@ class LevelTopology(ByValue, NetworkTopology):
                     rails, owners = self.shape.rails[index], self._num_rail_owners(index)
                     link, num_up = (level.pool(rails), owners) if is_pool else (level.link, owners * rails)
                     all_channels.append(LevelChannels(index, link, begin, num_up, is_pool))
-                    begin += 2 * num_up
+                    begin += 2 * num_up  # as many down
         return all_channels
 
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
@@ -345,11 +345,12 @@ class LevelTopology(ByValue, NetworkTopology):
         shape = self.shape
         if level_index == 0:  # each worker has its own link
             return workers, np.zeros_like(workers)
-        unit, rank_in_unit = np.divmod(workers, shape.unit_workers[level_index - 1])
-        if self.network.levels[level_index - 1].cross_rail != "spine":
+        level_below = level_index - 1
+        unit, rank_in_unit = np.divmod(workers, shape.unit_workers[level_below])
+        if self.network.levels[level_below].cross_rail != "spine":
             return unit, rank_in_unit
         # The level below has a switch for each rail of its nodes, and each switch has rails of its own to this level.
-        node_workers, switches = shape.unit_workers[level_index - 2], shape.rails[level_index - 1]
+        node_workers, switches = shape.unit_workers[level_below - 1], shape.rails[level_below]
         node, rank_in_node = np.divmod(rank_in_unit, node_workers)
         node_switch_workers = node_workers // switches
         switch, rank_at_switch = np.divmod(rank_in_node, node_switch_workers)

@@ -95,7 +95,7 @@ def ring_text(network: Network, workers: int) -> str:
     place_by_worker = place_of(network, workers)
     if place_by_worker is None:
         return ""
-    ring = [place_by_worker[ranks[0]] for ranks in places_on(network, workers).ranks]
+    ring = [place_by_worker[first_rank] for first_rank, *_ in places_on(network, workers).ranks]
     if len(ring) < 2:
         return ""
     place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())

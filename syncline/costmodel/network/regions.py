@@ -68,7 +68,8 @@ def _measured_lines() -> dict[tuple[str, str], Link]:
     reverse = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()}
     lines = {}
     for (sender, receiver), (ping_ms, mbit_s) in (reverse | measured).items():  # a measured direction wins
-        lines[sender, receiver] = Link(ping_ms / 2e3, mbit_s * 1e6 / 8, name=f"{sender}-{receiver}")
+        one_way_s, bytes_per_s = ping_ms / 1e3 / 2, mbit_s * 1e6 / 8
+        lines[sender, receiver] = Link(one_way_s, bytes_per_s, name=f"{sender}-{receiver}")
     return lines
 
 

@@ -136,7 +136,7 @@ class Sites(CostsOfLinks):
         size, num_larger = divmod(workers, self.sites)
         return (size + 1,) * num_larger + (size,) * (self.sites - num_larger)
 
-    def crossing(self, flows: int = 1) -> Link:
+    def link_across(self, flows: int = 1) -> Link:
         """Return the link that a message between sites sees while ``flows`` workers of each site send and receive.
 
         Latency: the local link's and the two longest of the uplinks. Overhead: the local link's and the largest of an

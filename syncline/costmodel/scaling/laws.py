@@ -15,23 +15,23 @@ from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 
 Setting: TypeAlias = Mapping[str, float]
-"""The sizes of a training by name: ``parameters``, ``tokens``, ``replicas``, ``period``."""
+"""The quantities of a training by name: ``parameters``, ``tokens``, ``replicas``, ``period``."""
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A product of powers of the sizes of a training: ``scale * product of size^exponent``.
+    """A product of powers of the quantities of a training: ``scale * product of quantity^exponent``.
 
     Args:
         scale: factor, in the unit of the fitted quantity.
-        exponents: exponents by name of the size, see `Setting`.
+        exponents: exponents by name of the quantity, see `Setting`.
     """
 
     scale: float
     exponents: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, setting: Setting) -> float:
-        """Return the value of the law for the sizes of a training."""
+        """Return the value of the law for the quantities of a training."""
         powers = [setting[name] ** exponent for name, exponent in self.exponents.items()]
         return self.scale * float(np.prod(powers))
 
@@ -57,16 +57,16 @@ class AdditiveLaw:
     beta: float
 
     def value(self, setting: Setting) -> float:
-        """Return the value of the law for the sizes of a training."""
+        """Return the value of the law for the quantities of a training."""
         return self.floor + self.a * setting["parameters"] ** -self.alpha + self.b * setting["tokens"] ** -self.beta
 
 
 def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names: Sequence[str]) -> PowerLaw:
-    """Return the power law of a training's sizes that fits values with the least squared error of logarithms.
+    """Return the power law of a training's quantities that fits values with the least squared error of logarithms.
 
     Args:
         values: values to fit; positive.
-        names: names of the sizes that get an exponent.
+        names: names of the quantities that get an exponent.
 
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
     >>> round(law.value({"parameters": 1e9}), 3)
@@ -112,7 +112,7 @@ class MeasuredLoss(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Return the sizes of the training by name."""
+        """Return the quantities of the training by name."""
         return {name: getattr(self, name) for name in ("parameters", "tokens", "replicas", "period")}
 
 
@@ -135,18 +135,18 @@ def printed_losses(family: str, method: str, used: str = "fit") -> list[Measured
 
 
 def power_law_of(losses: Sequence[MeasuredLoss], names: Sequence[str]) -> PowerLaw:
-    """Return the power law that fits losses best, with an exponent of each named size."""
+    """Return the power law that fits losses best, with an exponent of each named quantity."""
     return fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
 
 
 def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_out: str) -> list[float]:
     """Return the errors ``predicted / measured - 1`` of power laws in a cross-validation.
 
-    For each value of one size, the function fits a law without the losses at that value and predicts those losses.
+    For each value of one quantity, the function fits a law without the losses at that value and predicts those losses.
 
     Args:
-        names: names of the sizes that get an exponent.
-        left_out: name of the size whose values are left out in turn.
+        names: names of the quantities that get an exponent.
+        left_out: name of the quantity whose values are left out in turn.
     """
     errors = []
     for value in sorted({row.setting[left_out] for row in losses}):

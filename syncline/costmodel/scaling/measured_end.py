@@ -154,16 +154,16 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
     losses = [measured.row for measured in ratios]
     ddp_losses = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
     return RatioCurve(
-        law=power_law_of(losses, varied_sizes(losses)),
+        law=power_law_of(losses, varied_quantities(losses)),
         base=power_law_of([row for row in ddp_losses if row.parameters <= largest], ["parameters"]),
         end=end_of(ratios) if capped else None,
     )
 
 
-def varied_sizes(losses: Sequence[MeasuredLoss]) -> list[str]:
-    """Return the names of the sizes that differ among the trainings of losses; a law can have exponents of these."""
-    sizes = ("parameters", "replicas", "period")
-    return [name for name in sizes if len({row.setting[name] for row in losses}) > 1]
+def varied_quantities(losses: Sequence[MeasuredLoss]) -> list[str]:
+    """Return the names of the quantities that differ among losses; a law can have exponents of these."""
+    names = ("parameters", "replicas", "period")
+    return [name for name in names if len({row.setting[name] for row in losses}) > 1]
 
 
 class GrownError(NamedTuple):
@@ -212,6 +212,7 @@ def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
     '0.992 to 1.001, 101 ratios'
     """
     errors = grown_errors(largest, capped)
+    # The errors are logarithms; `uncertainty_of` takes ``predicted / measured - 1``.
     errors_per_root = [np.expm1(grown.error / np.sqrt(grown.e_folds)) for grown in errors]
     basis = f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance"
     return uncertainty_of(errors_per_root, basis)

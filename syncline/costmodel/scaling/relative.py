@@ -27,7 +27,7 @@ from syncline.costmodel.scaling.laws import (
     power_law_of,
     printed_losses,
 )
-from syncline.costmodel.scaling.measured_end import ratio_growth, varied_sizes
+from syncline.costmodel.scaling.measured_end import ratio_growth, varied_quantities
 from syncline.costmodel.scaling.predict import (
     LossReached,
     PredictedLoss,
@@ -78,19 +78,19 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     tokens = prediction.training.tokens
     ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
     ratio = prediction.loss / ddp.loss
-    within = ratio_within(prediction.fit.family, training.method)
+    within = ratio_uncertainty(prediction.fit.family, training.method)
     error_logs: list[Bounds] = [log_bounds(within, 1.0)]
     bases = [within.basis]
     for outside in prediction.beyond:
-        drift = _ratio_drift(prediction.fit, outside.field)
+        drift = _ratio_uncertainty_outside(prediction.fit, outside.field)
         e_folds = abs(float(np.log(outside.factor)))
-        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds  # see `_ratio_drift`
+        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds  # see `_ratio_uncertainty_outside`
         error_logs.append((None, None) if drift is None else log_bounds(drift, distance))
         bases.append(f"{outside.field}: {'unknown' if drift is None else drift.basis}")
     return RelativeLoss(ratio, *joint_bounds(ratio, error_logs), basis="; ".join(bases), prediction=prediction)
 
 
-def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
+def _ratio_uncertainty_outside(fit: LossFit, field: str) -> Uncertainty | None:
     """Return the uncertainty of ratios one e-fold outside the range of a quantity, or None if it was not measured.
 
     The uncertainty grows linearly with the e-folds, but with their square root if the quantity is ``parameters``.
@@ -104,10 +104,10 @@ def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
 
 
 @cache
-def ratio_within(family: str, method: str) -> Uncertainty:
+def ratio_uncertainty(family: str, method: str) -> Uncertainty:
     """Return the uncertainty of ratios at a new model size, by a cross-validation that leaves out each size in turn."""
     losses, ddp_losses = printed_losses(family, method), printed_losses(family, "ddp-adam")
-    varied = varied_sizes(losses)
+    varied = varied_quantities(losses)
     errors = []
     ddp_loss_by_size = {row.parameters: row.loss for row in ddp_losses}
     for size, ddp_loss in ddp_loss_by_size.items():

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from syncline.costmodel import Network
-from syncline.costmodel.collectives.hierarchical import level_sizes
+from syncline.costmodel.layouts.groups import workers_of_units
 from syncline.costmodel.layouts.layout import GIVEN, Layout, placed_network, possible_layouts
-from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, method_of, named
 from syncline.planner.advice.question import AdviceQuestion
@@ -149,23 +146,10 @@ OTHERS = ("demo", "powersgd", "one-bit-adam", "zero-one-adam", "top-k")
 """Further methods to try, with the settings of their presets."""
 
 
-def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
-    """Return the number of workers in a unit of each level, from the inside out; the last is the number of all workers.
-
-    >>> from syncline.specs import named_cluster
-    >>> unit_sizes(named_cluster("two-sites-a100").network, 64)
-    (8, 32, 64)
-    """
-    sizes = None if isinstance(network, Link) else level_sizes(network, workers)
-    if sizes is None:
-        return (workers,)
-    return tuple(itertools.accumulate(sizes, operator.mul))
-
-
 def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
     """Yield the layouts of a replica that shard matrices only inside nodes, and give each worker whole sequences."""
-    node_size = unit_sizes(question.network, question.workers)[0]
-    for layout in possible_layouts(question.model, question.workers, max_tensor=node_size):
+    node_workers, *_ = workers_of_units(question.network, question.workers) or (question.workers,)
+    for layout in possible_layouts(question.model, question.workers, max_tensor=node_workers):
         if batch_misfit(question, layout) is None:
             yield layout
 
@@ -181,8 +165,8 @@ def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
 
 def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
     """Yield layouts with one kind of parallelism that the model or the batch does not allow, each with the reason."""
-    node_size = unit_sizes(question.network, question.workers)[0]
-    largest = {"tensor": node_size, "pipeline": question.workers, "data": question.workers}
+    node_workers, *_ = workers_of_units(question.network, question.workers) or (question.workers,)
+    largest = {"tensor": node_workers, "pipeline": question.workers, "data": question.workers}
     for parallelism, limit in largest.items():
         for degree in range(2, limit + 1):
             if question.workers % degree:

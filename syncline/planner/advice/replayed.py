@@ -17,7 +17,7 @@ import numpy as np
 from syncline.costmodel import Exchange, Link, Network
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
 from syncline.costmodel.collectives.prices import collective_prices
-from syncline.costmodel.layouts.groups import capacities
+from syncline.costmodel.layouts.groups import workers_of_units
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
 from syncline.costmodel.traffic.overlap import split_call
@@ -40,7 +40,7 @@ REPLAYED = 3
 """Number of plans of a list that are timed again."""
 
 
-def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
+def level_groups(ranks: range, unit_workers: Sequence[int]) -> list[range]:
     """Divide a group of ranks by network level: at each level that joins several units, return the first subgroup.
 
     A subgroup has one rank of each unit that the level joins. The innermost level comes first.
@@ -49,8 +49,8 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
     """
     groups, stride, inner_members = [], ranks.step, 1
-    for unit_workers in level_sizes:
-        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # ranks of the group in the first unit
+    for workers_in_unit in unit_workers:
+        members = len(range(0, min(workers_in_unit, ranks.stop), ranks.step))  # ranks of the group in the first unit
         if members > inner_members:
             inner_units = members // inner_members  # one rank of each is in the subgroup
             groups.append(range(0, stride * inner_units, stride))
@@ -59,18 +59,18 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
 
 
 def calls_by_level(
-    call: Call, ranks: range, workers: int, level_sizes: Sequence[int], algorithm: str | None = None
+    call: Call, ranks: range, workers: int, unit_workers: Sequence[int], algorithm: str | None = None
 ) -> Iterator[Call]:
     """Yield the collectives that carry out one collective level by level, as reduce-scatters up and all-gathers down.
 
     Args:
         ranks: ranks of the first group that makes the call.
         workers: P, the number of workers.
-        level_sizes: `capacities` of the network.
+        unit_workers: `workers_of_units` of the network.
         algorithm: algorithm of the collective; on several levels, a hierarchy, of which the outermost level takes the
             algorithm between units.
     """
-    kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
+    kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, unit_workers)
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
@@ -114,10 +114,10 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     exchanges exceed a limit of the simulation.
     """
     projection, method_index = row["prepared"]
-    level_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
+    unit_workers = workers_of_units(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if level_sizes is not None:
-        events_s = SimulatedPlan(projection, method_index, question.network, level_sizes).step_s()
+    if unit_workers is not None:
+        events_s = SimulatedPlan(projection, method_index, question.network, unit_workers).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
 
@@ -128,14 +128,14 @@ class SimulatedPlan:
     Args:
         projection: projection of one spec, and so of one number of workers.
         network: network that joins the workers.
-        level_sizes: number of workers in a unit of each network level, see `capacities`.
+        unit_workers: number of workers in a unit of each network level, see `workers_of_units`.
     """
 
     def __init__(
-        self, projection: ProjectionPlan, method_index: int, network: Network, level_sizes: Sequence[int]
+        self, projection: ProjectionPlan, method_index: int, network: Network, unit_workers: Sequence[int]
     ) -> None:
         self.projection, self.method_index = projection, method_index
-        self.network, self.level_sizes = network, level_sizes
+        self.network, self.unit_workers = network, unit_workers
         self.spec, self.workers = projection.spec, int(projection.workers[0])
         (self.traffic,) = projection.method_plans[method_index].traffic  # one, as there is one spec
         self._simulated_s: dict[tuple[str, float, range], float] = {}  # by collective, bytes and ranks
@@ -185,7 +185,7 @@ class SimulatedPlan:
             self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
         )  # fmt: skip
         algorithm = prices.names[int(np.ravel(prices.name_index)[0])]  # there is one setting
-        return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=algorithm or None)
+        return calls_by_level(call, ranks, self.workers, self.unit_workers, algorithm=algorithm or None)
 
     def _simulate(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0

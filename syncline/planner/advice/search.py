@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.prices import TIME_SOURCES
+from syncline.costmodel.layouts.groups import workers_of_units
 from syncline.costmodel.layouts.layout import Layout, placements_of
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.errors import SpecError
@@ -26,7 +27,6 @@ from syncline.planner.advice.plans import (
     candidate_methods,
     refused_layouts,
     spec_of_setting,
-    unit_sizes,
 )
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.memory_plan import MemoryPlan
@@ -363,8 +363,8 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
 def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -> str:
     """Return the first kind of traffic, from tensor parallelism to gradients, that leaves a network's largest units."""
     layout = plan.layout
-    inner_sizes = unit_sizes(question.network, question.workers)[:-1]
-    unit_size = inner_sizes[-1] if inner_sizes else 1
+    workers_by_level = workers_of_units(question.network, question.workers) or (question.workers,)
+    *_, unit_workers, _ = 1, *workers_by_level  # the outermost level has one unit, of all workers
     groups = {  # the finest first
         "tensor": layout.tensor_group,
         "context": layout.context_group,
@@ -372,6 +372,6 @@ def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -
         "a pipeline": layout.pipeline_group,
     }
     for name, group in groups.items():
-        if group[-1] >= unit_size:  # the group begins at rank 0 and reaches beyond the first unit
+        if group[-1] >= unit_workers:  # the group begins at rank 0 and reaches beyond the first unit
             return name
     return "gradients"

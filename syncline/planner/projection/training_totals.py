@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import ModelShape, Network
-from syncline.costmodel.layouts.groups import capacities, data_centre_sizes, egress_bytes, level_bytes, message_levels
+from syncline.costmodel.layouts.groups import (
+    data_centre_sizes,
+    egress_bytes,
+    level_bytes,
+    message_levels,
+    workers_of_units,
+)
 from syncline.costmodel.layouts.partition import stage_layers
 from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.network.paths import Floats
@@ -72,24 +78,24 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
         plan: plan of one setting.
     """
     workers, steps = int(plan.workers[0]), plan.spec.steps
-    unit_sizes = capacities(network, workers)
-    if unit_sizes is None:
+    unit_workers = workers_of_units(network, workers)
+    if unit_workers is None:
         return None
-    totals = np.zeros(len(unit_sizes))
+    totals = np.zeros(len(unit_workers))
     method_plan = plan.method_plans[method_index]
     for traffic in method_plan.traffic:
         for exchange in traffic.exchanges:
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
             step_bytes = first_value(exchange.payload_bytes) * exchange.num_runs(steps) / steps
-            totals += level_bytes(exchange.collective, step_bytes, group, workers, unit_sizes)
+            totals += level_bytes(exchange.collective, step_bytes, group, workers, unit_workers)
     if isinstance(plan.intra_replica.model, ModelShape):
-        totals += _layout_bytes(plan, plan.intra_replica.model, method_plan.memory_plan, workers, unit_sizes)
+        totals += _layout_bytes(plan, plan.intra_replica.model, method_plan.memory_plan, workers, unit_workers)
     return totals
 
 
 def _layout_bytes(
-    plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
+    plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_workers: tuple[int, ...]
 ) -> Floats:
     """Return the part of `level_bytes_per_step` that is the traffic of the layout, ``(levels,)``."""
     intra_replica, layout, stages = plan.intra_replica, plan.layout, plan.layout.pipeline
@@ -97,18 +103,18 @@ def _layout_bytes(
     micro_tokens = intra_replica.tokens / micro_batches
     layers = stage_layers(model, layout)
     recomputed_layers = stage_layers(model, layout, memory_plan.policy(0).most_recomputed)
-    totals = np.zeros(len(unit_sizes))
+    totals = np.zeros(len(unit_workers))
     for call in replica_calls(model, layout, micro_tokens, intra_replica.bytes_per_number):
         num_calls = micro_batches * sum(call.counts(layers, recomputed_layers)) / stages
-        totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
+        totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_workers)
     if stages > 1:
         # The bytes between two stages; the workers of a stage, over tensor and context, each send a part.
         message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
         # Levels that messages between stages cross, once per chunk. Between chunks the last stage sends to the first.
-        crossed_levels = layout.chunks * message_levels(ranks, unit_sizes)
-        crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_sizes)
+        crossed_levels = layout.chunks * message_levels(ranks, unit_workers)
+        crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_workers)
         for level in crossed_levels:
             totals[level] += 2 * micro_batches * pipelines * message_bytes  # forward and backward
     return totals

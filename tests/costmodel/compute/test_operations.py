@@ -20,7 +20,7 @@ from syncline.costmodel.compute.transformer_operations import (
     Work,
     end_operations,
     layer_operations,
-    micro_batch,
+    micro_batch_seconds,
     step_seconds,
 )
 from syncline.errors import SpecError
@@ -116,7 +116,7 @@ def test_recomputation_is_the_forward_pass_again() -> None:
     stored = step_seconds(GPT, work, Software(), H100)
     again = step_seconds(GPT, work._replace(recomputed=(GPT.layers, 0)), Software(), H100)
     assert stored["recomputation"] == 0.0
-    layer = micro_batch(GPT, work.share, Software(), H100)
+    layer = micro_batch_seconds(GPT, work.share, Software(), H100)
     assert again["recomputation"] == pytest.approx(2 * GPT.layers * layer.forward.device_s)
     assert {name: again[name] for name in ("layers", "ends", "update")} == {
         name: stored[name] for name in ("layers", "ends", "update")
@@ -125,7 +125,7 @@ def test_recomputation_is_the_forward_pass_again() -> None:
 
 def test_some_layers_run_again_and_others_wait_for_the_host() -> None:
     work = Work(Share(4.0), micro_batches=2, stages=1, parameters=GPT.parameters, updated=GPT.parameters)
-    layer = micro_batch(GPT, work.share, Software(), H100)
+    layer = micro_batch_seconds(GPT, work.share, Software(), H100)
     some = step_seconds(GPT, work._replace(recomputed=(3, 0)), Software(), H100)
     assert some["recomputation"] == pytest.approx(2 * 3 * layer.forward.device_s)
     hidden = work._replace(offloaded=(5, 0), offload_s=0.99 * layer.forward.device_s)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, activation_bytes, model_memory
 from syncline.costmodel.compute.transformer_operations import Module
-from syncline.costmodel.layouts.memory import EAGER_LOGIT_BYTES, Memory, Storage, layer_bytes, sharded_memory
+from syncline.costmodel.layouts.memory import EAGER_LOGIT_BYTES, Memory, Storage, activation_parts, sharded_memory
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, ROOT, needs_reference
 
@@ -52,7 +52,7 @@ def test_gpt_3_keeps_twice_as_much_with_its_scores() -> None:
     # Korthikanti et al., section 5: of GPT-3 (a = 96, s = 2048, h = 12288) 5 a s / h = 80.
     shape = ModelShape("gpt-3", 96, 12288, 96, 51200, 2048)
     assert 5 * shape.heads * shape.sequence / shape.width == 80
-    stored, selective = (layer_bytes(shape, 1, policy).layers for policy in ("stored", "selective"))
+    stored, selective = (activation_parts(shape, 1, policy).layers for policy in ("stored", "selective"))
     assert stored == 96 * 2048 * 12288 * (34 + 80) and selective == 96 * 2048 * 12288 * 34
 
 
@@ -68,8 +68,8 @@ def test_twice_the_width_of_a_number_is_twice_the_bytes_but_for_masks_and_logits
 def test_a_gate_keeps_two_more_of_the_hidden_width() -> None:
     plain = ModelShape("", 3, 64, 4, 256, 32)
     gated = dataclasses.replace(plain, gated=True)
-    assert layer_bytes(gated, 1).layers - layer_bytes(plain, 1).layers == 3 * 32 * (2 * 4 * 64) * 2
-    assert layer_bytes(gated, 1).working - layer_bytes(plain, 1).working == 32 * (4 * 64) * 2
+    assert activation_parts(gated, 1).layers - activation_parts(plain, 1).layers == 3 * 32 * (2 * 4 * 64) * 2
+    assert activation_parts(gated, 1).layer_backward - activation_parts(plain, 1).layer_backward == 32 * (4 * 64) * 2
 
 
 def test_fused_kernels_and_8_bits_keep_less_by_hand() -> None:
@@ -82,13 +82,13 @@ def test_fused_kernels_and_8_bits_keep_less_by_hand() -> None:
     attention = 2 * (2 * h + 2 * keys)
 
     def layer(storage: Storage) -> float:
-        return layer_bytes(shape, 1, "selective", storage).layers / 32 / tokens
+        return activation_parts(shape, 1, "selective", storage).layers / 32 / tokens
 
     assert layer(Storage()) == 8 * h + attention + 8 * f + 2 * h  # and two masks of a byte
     assert layer(Storage(fused=True)) == 8 * h + attention + 6 * f
     in_8_bits = Storage(operand_bytes=1, fused=True)
     assert layer(in_8_bits) == 4 * h + 2 * h + attention + h + 4 * f + f  # the output of attention in both formats
-    assert layer_bytes(shape, 1, "recomputed", in_8_bits).layers == layer_bytes(shape, 1, "recomputed").layers
+    assert activation_parts(shape, 1, "recomputed", in_8_bits).layers == activation_parts(shape, 1, "recomputed").layers
 
 
 @given(
@@ -120,14 +120,15 @@ def test_peaks_measured_on_gpus(gpu: str) -> None:
     for row in rows:
         shape = MODELS[row["model"]]
         parameters = shape.parameters + shape.sequence * shape.width  # the network has learned positions
-        parts = layer_bytes(shape, row["micro_batch"], "selective", storage=Storage(logit_bytes=EAGER_LOGIT_BYTES))
+        parts = activation_parts(shape, row["micro_batch"], "selective", storage=Storage(logit_bytes=EAGER_LOGIT_BYTES))
         error = (8 * parameters + parts.total) / row["peak_bytes"] - 1
         # At the peak of the loss no gradients of weights exist yet, which are most of small batches' bytes.
         assert -0.02 < error < (0.03 if row["micro_batch"] >= 8 else 0.21), row
     large = [row for row in rows if row["micro_batch"] >= 8]
-    fused = [
-        layer_bytes(MODELS[row["model"]], row["micro_batch"], "selective").total / row["peak_bytes"] for row in large
-    ]
+    fused = []
+    for row in large:
+        parts = activation_parts(MODELS[row["model"]], row["micro_batch"], "selective")
+        fused.append(parts.total / row["peak_bytes"])
     assert max(fused) < 0.9  # the fused loss of training libraries keeps a third of the logits' bytes
 
 
@@ -174,8 +175,8 @@ def test_modules_that_run_again_keep_nothing_by_hand() -> None:
 
     def freed(shape: ModelShape, *modules: Module, fused: bool = False) -> float:
         storage = Storage(fused=fused)
-        kept, rest = (layer_bytes(shape, 1, "selective", storage, names) for names in ((), modules))
-        assert rest.working > kept.working or not modules  # the modules of one layer at a time
+        kept, rest = (activation_parts(shape, 1, "selective", storage, names) for names in ((), modules))
+        assert rest.layer_backward > kept.layer_backward or not modules  # the modules of one layer at a time
         return (kept.layers - rest.layers) / shape.sequence
 
     assert freed(llama, "layernorm") == 32 * 2 * 2 * 4096
@@ -186,4 +187,4 @@ def test_modules_that_run_again_keep_nothing_by_hand() -> None:
     assert freed(deepseek, "mlp") == 3 * 4 * 2 * 18432
     up_projections = 3 * 128 * 128 - (512 + 64 + 1536)  # queries, keys and values, rebuilt from latents that are kept
     assert freed(deepseek, "mla_up_proj") == pytest.approx(61 * 2 * up_projections)
-    assert layer_bytes(llama, 1, "selective", modules=("core_attn",)) == layer_bytes(llama, 1, "selective")
+    assert activation_parts(llama, 1, "selective", modules=("core_attn",)) == activation_parts(llama, 1, "selective")

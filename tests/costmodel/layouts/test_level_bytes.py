@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS
-from syncline.costmodel.layouts.groups import capacities, egress_bytes, level_bytes, message_levels
+from syncline.costmodel.layouts.groups import egress_bytes, level_bytes, message_levels, workers_of_units
 from syncline.errors import SpecError
 from syncline.specs import named_cluster, network
 
@@ -15,10 +15,10 @@ OF = (8, 32, 64)
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "all_to_all", "send")
 
 
-def test_capacities_of_networks() -> None:
-    assert capacities(named_cluster("two-sites-a100").network, 64) == OF
-    assert capacities(NETWORKS["wan"].network, 3) == (3,)
-    assert capacities(network({"sites": [5, 3], "lan": "10gbe", "uplink": "wan"}), 8) is None
+def test_workers_of_the_units_of_networks() -> None:
+    assert workers_of_units(named_cluster("two-sites-a100").network, 64) == OF
+    assert workers_of_units(NETWORKS["wan"].network, 3) == (3,)
+    assert workers_of_units(network({"sites": [5, 3], "lan": "10gbe", "uplink": "wan"}), 8) is None
 
 
 def test_a_sum_over_all_levels_by_hand() -> None:

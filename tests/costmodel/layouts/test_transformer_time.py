@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel.compute.model_shape import ModelShape
-from syncline.costmodel.layouts.memory import layer_bytes
+from syncline.costmodel.layouts.memory import activation_parts
 from syncline.costmodel.layouts.pipelines import even_parts
 from syncline.costmodel.layouts.transformer_time import (
     STEP_FIELDS,
@@ -149,9 +149,9 @@ def test_every_constant_moves_a_step_the_right_way(name):
 
 
 def test_memory_is_that_of_the_memory_model():
-    """Layers of `layer_bytes` beside 16 bytes of each parameter, in one device that keeps everything."""
+    """Layers of `activation_parts` beside 16 bytes of each parameter, in one device that keeps everything."""
     shape = ModelShape("m", layers=24, width=2048, heads=16, vocabulary=51200, sequence=1024)
-    layers = layer_bytes(shape, 4).layers
+    layers = activation_parts(shape, 4).layers
     assert one(layouts().memory_bytes) == pytest.approx(16 * 1312817152 + layers)
     # Four stages: the first holds as many micro-batches as it has stages behind and itself.
     quarter = layouts(stages=4)

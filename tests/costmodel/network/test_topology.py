@@ -93,15 +93,15 @@ def test_workers_left_over_go_to_the_first_sites() -> None:
 
 @pytest.mark.parametrize(("nics", "flows", "share"), [(8, 8, 1), (4, 8, 2), (3, 8, 3), (1, 8, 8), (1, 1, 1), (4, 1, 1)])
 def test_what_crosses_at_once_shares_the_cards(nics: int, flows: int, share: int) -> None:
-    crossing = TwoLevel(8, INNER, OUTER, nics).levels().crossing(1, 16, all_send=flows == 8)
-    assert crossing.goodput_bytes_per_s == pytest.approx(OUTER.goodput_bytes_per_s / share)
-    assert crossing.latency_s == OUTER.latency_s
+    across = TwoLevel(8, INNER, OUTER, nics).levels().link_across(1, 16, all_send=flows == 8)
+    assert across.goodput_bytes_per_s == pytest.approx(OUTER.goodput_bytes_per_s / share)
+    assert across.latency_s == OUTER.latency_s
 
 
 def test_what_crosses_at_once_shares_the_uplinks() -> None:
-    crossing = Sites(2, LAN, UPLINK).crossing(4)
-    assert crossing.transfer_s(125e6) == pytest.approx(50e-6 + 25e-3 + 1e-6 + 4)
-    both_ways = Sites(2, LAN, Link(12.5e-3, 125e6, duplex="half")).crossing(4)
+    across = Sites(2, LAN, UPLINK).link_across(4)
+    assert across.transfer_s(125e6) == pytest.approx(50e-6 + 25e-3 + 1e-6 + 4)
+    both_ways = Sites(2, LAN, Link(12.5e-3, 125e6, duplex="half")).link_across(4)
     assert both_ways.transfer_s(125e6) == pytest.approx(50e-6 + 25e-3 + 1e-6 + 8)
 
 
@@ -122,8 +122,8 @@ def test_a_way_between_nodes_exists_and_is_no_faster_than_its_links(
     users = np.unique(np.stack([senders, ways.channels[:, 0]], axis=1)[~within], axis=0)[:, 1]
     if len(users):
         busiest = np.unique(users, return_counts=True)[1].max()
-        crossing = network.levels().crossing(1, made.workers)
-        assert crossing.bandwidth_bytes_per_s == pytest.approx(outer.bandwidth_bytes_per_s / busiest)
+        across = network.levels().link_across(1, made.workers)
+        assert across.bandwidth_bytes_per_s == pytest.approx(outer.bandwidth_bytes_per_s / busiest)
 
 
 @given(links, links, st.lists(st.integers(1, 4), min_size=2, max_size=4))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 import syncline as sl
-from syncline.costmodel import NETWORKS
 from syncline.costmodel.layouts.layout import Layout
 from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
-from syncline.planner.advice.plans import TrainingPlan, unit_sizes
+from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.questions.projections import Advise
-from syncline.specs import named_cluster
 
 PLANS = [
     TrainingPlan(method_of("ddp-adam"), Layout(data=32)),
@@ -40,11 +38,6 @@ def test_a_plan_is_written_as_a_projection_s_fields(question: AdviceQuestion) ->
     setting = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens_per_worker": question.tokens_per_worker}
     (row,) = sl.project(**setting, **plan.fields, steps=question.steps, thresholds=False).rows
     assert row["step_time_s"] == price_plans(question, [plan])[0]["step_time_s"]
-
-
-def test_units_of_levels() -> None:
-    assert unit_sizes(named_cluster("two-sites-a100").network, 64) == (8, 32, 64)
-    assert unit_sizes(NETWORKS["wan"].network, 8) == (8,)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import syncline as sl
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activation_bytes
-from syncline.costmodel.layouts.memory import Storage, layer_bytes
+from syncline.costmodel.layouts.memory import Storage, activation_parts
 from syncline.errors import SynclineError
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.memory_plan import memory_of, memory_record
@@ -183,7 +183,7 @@ def test_activations_are_what_autograd_keeps_of_a_real_gpt_but_for_dropout_masks
     real = sum(x.untyped_storage().nbytes() for pointer, x in kept.items() if pointer not in own)
     shape = ModelShape("", layers, width, 4, vocabulary, context, position_embedding=True, norms_per_layer=2)
     masks = (1 + 2 * layers) * batch * context * width
-    parts = layer_bytes(shape, batch, "selective", Storage(4))
+    parts = activation_parts(shape, batch, "selective", Storage(4))
     assert real == pytest.approx(parts.layers + parts.ends + parts.logits - masks, rel=0.01)
 
 

@@ -74,7 +74,7 @@ def test_presets_of_several_links_are_made_of_link_presets() -> None:
         assert isinstance(two, Sites)
         across = two.among(2).paths(np.array([0]), np.array([1])).latency_s[0]
         assert across == pytest.approx(two.lan.latency_s + apart.latency_s)
-        assert two.crossing().goodput_bytes_per_s == min(apart.goodput_bytes_per_s, two.lan.goodput_bytes_per_s)
+        assert two.link_across().goodput_bytes_per_s == min(apart.goodput_bytes_per_s, two.lan.goodput_bytes_per_s)
 
 
 def test_every_way_to_describe_a_network(tmp_path: Path) -> None:
