@@ -12,7 +12,6 @@ missing; without a type a column has numbers, which can be missing.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -20,6 +19,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from syncline.files import read_csv
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ class Column(NamedTuple):
 @cache
 def columns() -> dict[str, Column]:
     """Return the declared columns by their names."""
-    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
-        declared = [Column(**row) for row in csv.DictReader(file)]
+    declared = [Column(**row) for row in read_csv(Path(__file__).with_name("columns.csv"))]
     return {column.name: column._replace(header=column.header or _header(column)) for column in declared}
 
 
@@ -173,9 +172,8 @@ def columns() -> dict[str, Column]:
 def records() -> dict[str, dict[str, str]]:
     """Return the columns of each record, with the meaning of each, in the order of the rows and files."""
     meanings: dict[str, dict[str, str]] = {}
-    with Path(__file__).with_name("records.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            meanings.setdefault(row["record"], {})[row["column"]] = row["meaning"] or columns()[row["column"]].meaning
+    for row in read_csv(Path(__file__).with_name("records.csv")):
+        meanings.setdefault(row["record"], {})[row["column"]] = row["meaning"] or columns()[row["column"]].meaning
     return meanings
 
 

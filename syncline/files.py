@@ -1,7 +1,8 @@
-"""Files: atomic writing, which leaves the previous file after a full disk or a kill, and reading of JSON and YAML."""
+"""Files: atomic writing, which leaves the previous file after a full disk or a kill; reading of JSON, CSV and YAML."""
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import math
@@ -54,6 +55,12 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by the names in its first line."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @contextmanager

@@ -27,7 +27,6 @@ An answer outside of it is *transferred*, and `Uncertainty.reasons` say why.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
+from syncline.files import read_csv
 from syncline.units import counted
 
 Range = tuple[float, float]
@@ -251,16 +251,10 @@ def _factors(centre: float, half_width: float) -> tuple[float, float]:
 def uncertainties() -> Mapping[str, Uncertainty]:
     """Return the uncertainties of the package's measurements by basis."""
     table = {}
-    with FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            table[row["basis"]] = Uncertainty(
-                low=float(row["low"]),
-                high=float(row["high"]),
-                points=int(row["points"]),
-                basis=row["basis"],
-                sources=int(row["sources"]),
-                scope=Scope.from_columns(row),
-            )
+    for row in read_csv(FILE):
+        low, high, points, sources = float(row["low"]), float(row["high"]), int(row["points"]), int(row["sources"])
+        scope = Scope.from_columns(row)
+        table[row["basis"]] = Uncertainty(low, high, points, row["basis"], sources=sources, scope=scope)
     return table
 
 

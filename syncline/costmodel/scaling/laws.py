@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
+from syncline.files import read_csv
 
 Setting: TypeAlias = Mapping[str, float]
 """The quantities of a training by name: ``parameters``, ``tokens``, ``replicas``, ``period``."""
@@ -120,12 +120,11 @@ class MeasuredLoss(NamedTuple):
 def measured_losses() -> tuple[MeasuredLoss, ...]:
     """Return all losses that papers print, in the order of their tables in the package's file."""
     losses = []
-    with FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            fields: dict[str, Any] = {name: row[name] for name in ("family", "place", "method", "used")}
-            for name in ("parameters", "tokens", "replicas", "period", "loss"):
-                fields[name] = float(row[name] or 1)  # empty replicas and periods are those of data parallelism
-            losses.append(MeasuredLoss(**fields))
+    for row in read_csv(FILE):
+        fields: dict[str, Any] = {name: row[name] for name in ("family", "place", "method", "used")}
+        for name in ("parameters", "tokens", "replicas", "period", "loss"):
+            fields[name] = float(row[name] or 1)  # empty replicas and periods are those of data parallelism
+        losses.append(MeasuredLoss(**fields))
     return tuple(losses)
 
 
