@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from dataclasses import asdict
 from importlib.util import find_spec
 
 from syncline.cli.shell import print_json_or_tables, say
@@ -25,9 +24,8 @@ def print_doctor(question: Doctor) -> None:
     """Print the versions, devices and extras of this machine, and what does not work because a part is missing."""
     from syncline.runs.doctor import finding_tables, findings
 
-    results = findings()
-    rows = [asdict(finding) for finding in results]
-    print_json_or_tables(question, {"rows": rows}, lambda: finding_tables(results))
+    rows = findings()
+    print_json_or_tables(question, {"rows": rows}, lambda: finding_tables(rows))
 
 
 def print_explore(question: Explore) -> None:

@@ -7,9 +7,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,69 +53,54 @@ ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedu
 """Groups of entry points, ``syncline.NAME``, by which other packages add names."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of one check of this machine.
 
     Attributes:
-        group: ``versions``, ``machine``, ``processes`` or ``extras``.
         found: version or description of the part; "none" if it is missing.
         ok: whether everything that needs the part works.
         without: what does not work without the part, and the remedy; empty if all works or this is unknown.
     """
 
-    group: str
-    name: str
     found: str
     ok: bool = True
     without: str = ""
 
 
-class Answer(NamedTuple):
-    """The answer of a check's function: a `Finding` without the check's group and name, which `findings` adds."""
-
-    found: str
-    ok: bool = True
-    without: str = ""
+def _not_working(consequence: str, state: str = "none") -> Finding:
+    """Return the result of a check that failed, with its consequence and remedy."""
+    return Finding(state, ok=False, without=consequence)
 
 
-def _not_working(consequence: str, state: str = "none") -> Answer:
-    """Return the answer of a check that failed, with its consequence and remedy."""
-    return Answer(state, ok=False, without=consequence)
-
-
-def findings() -> list[Finding]:
-    """Return the results of all checks; an exception in a check is a result, too."""
-    results = []
+def findings() -> list[dict[str, Any]]:
+    """Return a row with the group, the name and the result of each check; an exception in a check is a result, too."""
+    rows = []
     for group, checks in GROUPS.items():
         for name, check in checks.items():
             try:
-                answer = check()
+                finding = check()
             except Exception as error:  # any error of another package or of the system
-                answer = _not_working(consequence="", state=f"is unknown ({error_text(error)})")
-            if answer is not None:
-                results.append(Finding(group, name, answer.found, answer.ok, answer.without))
-    return results
+                finding = _not_working(consequence="", state=f"is unknown ({error_text(error)})")
+            if finding is not None:
+                rows.append({"group": group, "name": name} | finding._asdict())
+    return rows
 
 
-def finding_tables(results: Sequence[Finding]) -> list[Group]:
+def finding_tables(rows: Sequence[dict[str, Any]]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    rows_by_group: dict[str, list[dict[str, Any]]] = {}
-    for finding in results:
-        rows_by_group.setdefault(finding.group, []).append(vars(finding))
-    tables = [table(group, "name found without", rows) for group, rows in rows_by_group.items()]
-    num_missing = sum(not finding.ok for finding in results)
+    tables = [table(group, "name found without", list(found)) for group, found in groupby(rows, itemgetter("group"))]
+    num_missing = sum(not row["ok"] for row in rows)
     verdict = f"missing: {num_missing}, as listed above; everything else works" if num_missing else "nothing is missing"
     return [*tables, Group(Text(verdict))]
 
 
-def _package(name: str) -> Answer:
+def _package(name: str) -> Finding:
     """Check whether a Python package is installed, and which version."""
     version = installed_version(name)
-    return _not_working(f"pip install {name}") if version is None else Answer(version)
+    return _not_working(f"pip install {name}") if version is None else Finding(version)
 
 
-def _cores() -> Answer:
+def _cores() -> Finding:
     """Check the number of cores that this process may use."""
     cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
@@ -124,16 +110,16 @@ def _cores() -> Answer:
         text += f", OMP_NUM_THREADS={threads}"
     if usable == 1:
         return _not_working("trainings run one after another, and launched processes take turns", state=text)
-    return Answer(text)
+    return Finding(text)
 
 
-def _memory() -> Answer:
+def _memory() -> Finding:
     """Check the memory that this process can have."""
     nbytes = memory_bytes()
-    return Answer(format_bytes(nbytes) if nbytes is not None else "unknown on this system")
+    return Finding(format_bytes(nbytes) if nbytes is not None else "unknown on this system")
 
 
-def _folder() -> Answer:
+def _folder() -> Finding:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
     try:
         with temporary_folder(Path.cwd()) as folder:
@@ -144,13 +130,13 @@ def _folder() -> Answer:
     except OSError as error:
         return _not_working(f"this folder is not writable ({error.strerror}); --out names another folder")
     if has_locks:
-        return Answer("can be written to, has locks")
+        return Finding("can be written to, has locks")
     return _not_working(
         "no file locks: two commands must not write the same name at the same time", state="can be written to"
     )
 
 
-def _gpus() -> Answer:
+def _gpus() -> Finding:
     """Check the GPUs that torch can use."""
     import torch
 
@@ -158,19 +144,19 @@ def _gpus() -> Answer:
         reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds none"
         return _not_working(f"device: cuda is refused, auto means cpu ({reason})")
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return Answer(f"{', '.join(names)} (CUDA {torch.version.cuda})")
+    return Finding(f"{', '.join(names)} (CUDA {torch.version.cuda})")
 
 
-def _gloo() -> Answer:
+def _gloo() -> Finding:
     """Check whether torch has the backend gloo, for processes on CPUs."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_gloo_available():
-        return Answer("there")
+        return Finding("there")
     return _not_working("no processes on CPUs: launch, calibrate, validate (this torch is built without it)")
 
 
-def _nccl() -> Answer:
+def _nccl() -> Finding:
     """Check whether torch has the backend nccl, for processes on GPUs."""
     import torch
     import torch.distributed as dist
@@ -179,17 +165,17 @@ def _nccl() -> Answer:
         return _not_working("--backend nccl is refused (this torch is built without it)")
     if not torch.cuda.is_available():
         return _not_working("--backend nccl is refused (no GPU)", state="built in")
-    return Answer("there")
+    return Finding("there")
 
 
-def _torchrun() -> Answer:
+def _torchrun() -> Finding:
     """Check whether the command ``torchrun`` is beside Python's interpreter or on the shell's path."""
     beside_python = Path(sys.executable).with_name("torchrun")
     path = str(beside_python) if beside_python.is_file() else shutil.which("torchrun")
-    return Answer(path) if path else _not_working("start processes by 'python -m torch.distributed.run' instead")
+    return Finding(path) if path else _not_working("start processes by 'python -m torch.distributed.run' instead")
 
 
-def _namespaces() -> Answer:
+def _namespaces() -> Finding:
     """Check whether a benchmark can shape traffic between network namespaces of Linux."""
     requirements = {
         "Linux": sys.platform == "linux",
@@ -201,10 +187,10 @@ def _namespaces() -> Answer:
     missing = [requirement for requirement, is_present in requirements.items() if not is_present]
     if missing:
         return _not_working(f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(missing)})")
-    return Answer("there")
+    return Finding("there")
 
 
-def _extra(name: str) -> Answer:
+def _extra(name: str) -> Finding:
     """Check whether the packages of an extra are installed."""
     packages = EXTRAS[name]
     missing = [package for package in packages if installed_version(package) is None]
@@ -212,37 +198,37 @@ def _extra(name: str) -> Answer:
         missing_packages = f" (lacks {', '.join(missing)})" if len(missing) < len(packages) else ""
         return _not_working(f"{CONSEQUENCES[name]}: pip install 'syncline[{name}]'{missing_packages}")
     if len(packages) == 1:
-        return Answer(f"{packages[0]} {installed_version(packages[0])}")
-    return Answer(f"{len(packages)} packages")
+        return Finding(f"{packages[0]} {installed_version(packages[0])}")
+    return Finding(f"{len(packages)} packages")
 
 
-def _browser() -> Answer:
+def _browser() -> Finding:
     """Check whether there is a browser for traces and figures."""
     for command in ("xdg-open", "open", "firefox", "chromium", "google-chrome"):
         path = shutil.which(command)
         if path is not None:
-            return Answer(path)
+            return Finding(path)
     return _not_working("open trace.json in ui.perfetto.dev, and figures, on another machine")
 
 
-def _names_of_others(kind: str) -> Answer | None:
+def _names_of_others(kind: str) -> Finding | None:
     """Return the names of a kind, such as methods, that other packages add; None without any."""
     names = sorted(entry_point.name for entry_point in metadata.entry_points(group=f"syncline.{kind}"))
-    return Answer(", ".join(names)) if names else None
+    return Finding(", ".join(names)) if names else None
 
 
-GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
+GROUPS: dict[str, dict[str, Callable[[], Finding | None]]] = {
     "versions": {
-        "syncline": lambda: Answer(version_line()),
-        "python": lambda: Answer(f"{platform.python_version()} ({sys.executable})"),
+        "syncline": lambda: Finding(version_line()),
+        "python": lambda: Finding(f"{platform.python_version()} ({sys.executable})"),
         **{name: partial(_package, name) for name in (*PACKAGES, "pandas", "scipy")},
     },
     "machine": {
-        "system": lambda: Answer(f"{platform.system()} {platform.release()}, {platform.machine()}"),
+        "system": lambda: Finding(f"{platform.system()} {platform.release()}, {platform.machine()}"),
         "cores": _cores,
         "memory": _memory,
         "GPU": _gpus,
-        "disk": lambda: Answer(f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here"),
+        "disk": lambda: Finding(f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here"),
         "this folder": _folder,
     },
     "processes": {"gloo": _gloo, "nccl": _nccl, "torchrun": _torchrun, "network namespaces": _namespaces},

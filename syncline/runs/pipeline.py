@@ -192,20 +192,15 @@ def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule])
 
     It has at most about `MOST_TRACED` spans, those of the first micro-batches.
     """
-    workers = spec.stages * spec.replicas
     num_spans = sum(len(schedule.timeline) for schedule in simulated)
     traced_microbatches = spec.microbatches
     if num_spans > MOST_TRACED:
         traced_microbatches = max(1, int(spec.microbatches * (MOST_TRACED / num_spans)))
-    parts = [schedule.timeline.head(traced_microbatches).to_columns() for schedule in simulated]
-    for index, part in enumerate(parts):
-        part["worker"] = part["worker"] + workers * index  # each schedule has workers of its own
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
         replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
         names.append(f"{_title(spec, schedule)}, {replica_name}stage {stage + 1}")
-    return Timeline.from_columns(columns, workers * len(simulated)), names
+    return Timeline.side_by_side(schedule.timeline.head(traced_microbatches) for schedule in simulated), names
 
 
 def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:

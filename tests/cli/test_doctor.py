@@ -39,11 +39,11 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
         raise RuntimeError("a driver\nthat is older than this torch")
 
     monkeypatch.setenv("COLUMNS", "120")
-    whole = {one.name for one in doctor.findings()}
+    whole = {one["name"] for one in doctor.findings()}
     groups = {group: dict.fromkeys(checks, broken) for group, checks in doctor.GROUPS.items()}
     monkeypatch.setattr(doctor, "GROUPS", groups)
     found = doctor.findings()
-    assert whole <= {one.name for one in found} and not any(one.ok for one in found)
+    assert whole <= {one["name"] for one in found} and not any(one["ok"] for one in found)
     done = command("doctor")
     assert done.code == 0 and "is unknown (RuntimeError: a driver that is older than this torch)" in done.err
 
@@ -51,8 +51,8 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
 @pytest.mark.parametrize("extra", doctor.EXTRAS)
 def test_without_an_extra_it_is_said_what_is_missed_and_how_to_get_it(extra, monkeypatch):
     monkeypatch.setattr(doctor, "installed_version", lambda package: None)
-    (told,) = [one for one in doctor.findings() if one.name == extra]
-    assert (told.found, told.ok, told.without) == (
+    (told,) = [one for one in doctor.findings() if one["name"] == extra]
+    assert (told["found"], told["ok"], told["without"]) == (
         "none", False, f"{doctor.CONSEQUENCES[extra]}: pip install 'syncline[{extra}]'",
     )  # fmt: skip
 
@@ -62,5 +62,5 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryDirectory", refused)
-    (told,) = [one for one in doctor.findings() if one.name == "this folder"]
-    assert not told.ok and "Read-only file system" in told.without and "--out" in told.without
+    (told,) = [one for one in doctor.findings() if one["name"] == "this folder"]
+    assert not told["ok"] and "Read-only file system" in told["without"] and "--out" in told["without"]

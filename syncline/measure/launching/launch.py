@@ -294,14 +294,5 @@ def write_results(
 
 def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
     """Join timelines into one that numbers all workers; return it with the workers' names, such as ``KEY 0``."""
-    columns_of_timelines: list[dict[str, np.ndarray]] = []
-    names: list[str] = []
-    for key, timeline in timelines.items():
-        columns = timeline.to_columns()
-        columns["worker"] = columns["worker"] + len(names)
-        columns_of_timelines.append(columns)
-        names += [f"{key} {worker}" for worker in range(timeline.workers)]
-    joined_columns = {
-        name: np.concatenate([columns[name] for columns in columns_of_timelines]) for name in columns_of_timelines[0]
-    }
-    return Timeline.from_columns(joined_columns, len(names)), names
+    names = [f"{key} {worker}" for key, timeline in timelines.items() for worker in range(timeline.workers)]
+    return Timeline.side_by_side(timelines.values()), names

@@ -140,51 +140,39 @@ def rough_duration(seconds: float) -> str:
 _Row = Mapping[str, Any]
 
 
-class Listener:
-    """A listener to the progress of a sweep, which does nothing; its subclasses print the progress."""
-
-    def warns(self, lines: Sequence[str]) -> None:
-        """Receive warnings about settings that are allowed but probably mistakes."""
-
-    def begins(self, runs: int, finished: int) -> None:
-        """Receive the number of all runs and of finished runs; a search calls this again for each batch."""
-
-    def reached(self, runs: float) -> None:
-        """Receive the number of finished runs, with fractions for running ones; another thread calls this often."""
-
-    def finished(self, label: str, row: _Row) -> None:
-        """Receive the label and the row of a run that has finished or failed."""
-
-
 MOST_WARNINGS = 10
 """Largest number of printed warnings; with many configurations further warnings repeat the same."""
 
 
-class CountingListener(Listener):
-    """A listener that counts the runs of a sweep, and prints the warnings."""
+class Listener:
+    """A listener to the progress of a sweep, which counts its runs and prints the warnings by ``say``."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    num_runs = num_finished = num_failed = 0
+
+    def __init__(self, say: Callable[[str], object] = lambda line: None) -> None:
         self.say = say
-        self.num_runs = self.num_finished = self.num_failed = 0
 
     def warns(self, lines: Sequence[str]) -> None:
-        """Print the first warnings, and the number of further ones."""
+        """Print the first warnings about settings that are probably mistakes, and the number of further ones."""
         for line in lines[:MOST_WARNINGS]:
             self.say(f"warning: {line}")
         if len(lines) > MOST_WARNINGS:
             self.say(f"warning: and {len(lines) - MOST_WARNINGS:,} more")
 
     def begins(self, runs: int, finished: int) -> None:
-        """Store the number of runs, and of those that an earlier sweep finished."""
+        """Store the number of runs, and of those that are finished; a search calls this again for each batch."""
         self.num_runs, self.num_finished = runs, finished
 
+    def reached(self, runs: float) -> None:
+        """Receive the number of finished runs, with fractions for running ones; another thread calls this often."""
+
     def finished(self, label: str, row: _Row) -> None:
-        """Count a run of a sweep that has finished or failed."""
+        """Count a run that has finished or failed, given its label and its row."""
         self.num_finished += 1
         self.num_failed += row["error"] is not None
 
 
-class BarOfRuns(CountingListener):
+class BarOfRuns(Listener):
     """A listener that shows the runs of a sweep as a bar with the remaining time."""
 
     def __init__(self, bars: Progress, say: Callable[[str], None]) -> None:
@@ -209,7 +197,7 @@ class BarOfRuns(CountingListener):
         return f"{self.num_finished:,} of {self.num_runs:,} runs{failed}"
 
 
-class LogOfRuns(CountingListener):
+class LogOfRuns(Listener):
     """A listener that prints a line per finished run of a sweep, and lines at intervals while runs take long."""
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:

@@ -154,8 +154,7 @@ def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
         columns = phase.clock.timeline.to_columns()
         step = np.where(columns["step"] >= 0, columns["step"] + phase.first_step, columns["step"])
         tables.append(columns | {"worker": phase.members[columns["worker"]], "step": step})
-    all_columns = {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
-    return Timeline.from_columns(all_columns, workers)
+    return Timeline.joined(tables, workers)
 
 
 FAILURES = "failures"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -165,6 +165,21 @@ class Timeline:
             arrays[name] = Words.from_words(columns[name])
         by_worker_and_stream = np.lexsort((arrays["stream"].rank(), arrays["worker"]))
         return cls(workers, **arrays)[by_worker_and_stream]
+
+    @classmethod
+    def joined(cls, tables: Sequence[Mapping[str, Any]], workers: int) -> Timeline:
+        """Return the timeline of several tables of columns by name, one after another."""
+        columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+        return cls.from_columns(columns, workers)
+
+    @classmethod
+    def side_by_side(cls, timelines: Iterable[Timeline]) -> Timeline:
+        """Return one timeline with the workers of several, which are numbered one timeline after another."""
+        tables, workers = [], 0
+        for timeline in timelines:
+            tables.append(timeline.to_columns() | {"worker": timeline.worker + workers})
+            workers += timeline.workers
+        return cls.joined(tables, workers)
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:
         """Return the spans in these rows: indices, or a mask."""
