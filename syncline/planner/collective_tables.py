@@ -12,14 +12,7 @@ from syncline.costmodel.collectives.nccl import NVLINK, nvlink_algorithm
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, gpu_nodes
 from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.network.places import ring_text
-from syncline.planner.collectives import (
-    MOST_MESSAGES,
-    CostQuestion,
-    Crossover,
-    choices,
-    crossovers,
-    message_limit,
-)
+from syncline.planner.collectives import MOST_MESSAGES, CostQuestion, Crossover, choices, crossovers, message_limit
 from syncline.planner.tables.display import MORE
 from syncline.planner.tables.table import table
 from syncline.specs.study import Record

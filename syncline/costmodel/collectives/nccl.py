@@ -227,9 +227,7 @@ NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
         directions=2,
     ),
     "all_gather": NcclAlgorithm(
-        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs),
-        other_workers_bytes,
-        directions=2,
+        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs), other_workers_bytes, directions=2
     ),
     "reduce_scatter": NcclAlgorithm(
         lambda workers, nbytes, link, costs: _ring_s(1, workers, np.divide(nbytes, workers), link, costs),

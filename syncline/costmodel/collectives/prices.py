@@ -25,13 +25,7 @@ from syncline.costmodel.collectives.nccl import (
     nodes_of,
     nvlink_s,
 )
-from syncline.costmodel.collectives.policies import (
-    Algorithms,
-    algorithm_for,
-    nccl_estimates_s,
-    nccl_names,
-    user_choice,
-)
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, nccl_estimates_s, nccl_names, user_choice
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     HIERARCHICAL,

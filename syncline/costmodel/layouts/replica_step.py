@@ -136,12 +136,7 @@ def replica_calls(
 
 
 def _sums(
-    dimension: str,
-    ranks: range,
-    shard_bytes: float,
-    per_layer: int,
-    at_ends: int = 0,
-    layers: LayerKind = "all",
+    dimension: str, ranks: range, shard_bytes: float, per_layer: int, at_ends: int = 0, layers: LayerKind = "all"
 ) -> list[ReplicaCall]:
     """Return the reduce-scatters of tensors and the all-gathers of shards that carry the sums over a group.
 

@@ -122,10 +122,7 @@ def failure_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     return [text]
 
 
-RECOVERY_TEXTS = {
-    "restart": "All go back to the last checkpoint",
-    "elastic": "The replicas that are there go on",
-}
+RECOVERY_TEXTS = {"restart": "All go back to the last checkpoint", "elastic": "The replicas that are there go on"}
 """Ways in which a training continues after a failure, in words."""
 
 

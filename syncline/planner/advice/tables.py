@@ -135,7 +135,7 @@ def question_lines(question: AdviceQuestion) -> list[str]:
         limits.append(f"for {question.budget:,.0f} {question.prices.currency}")
     lines = [
         f"{question.model.name}, {question.model.parameters / 1e9:.3g} B parameters, on {question.workers:,} "
-        f"{question.hardware.name} of {question.network.name}: {question.network.describe()}.",
+        f"{question.hardware.name} of {question.network.name}: {question.network.describe()}."
     ]
     if limits:
         lines.append(f"It has to end {' and '.join(limits)}.")

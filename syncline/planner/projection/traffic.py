@@ -26,12 +26,7 @@ from syncline.costmodel.numerics.arrays import Indices, IntOrArray
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
-from syncline.costmodel.traffic.sharded import (
-    WeightMessages,
-    sharded_exchanges,
-    update_broadcasts,
-    update_gathers,
-)
+from syncline.costmodel.traffic.sharded import WeightMessages, sharded_exchanges, update_broadcasts, update_gathers
 from syncline.methods import MethodBase
 
 
