@@ -22,7 +22,8 @@ from benchmarks.shaped import measure, network, traced
 from benchmarks.shaped.__main__ import SKIPPED, main
 from benchmarks.shaped.network import Network, Unavailable
 from syncline.costmodel.collectives.gloo import gloo_wire
-from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 
 ROOT = Path(__file__).parents[2]
 LACKS = network.missing()

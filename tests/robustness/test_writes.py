@@ -22,7 +22,6 @@ import syncline as sl
 from replication.lines import resumed_lines
 from syncline.analysis import axes
 from syncline.costmodel import Link
-from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SynclineError
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
@@ -39,6 +38,7 @@ from syncline.runs.pipeline import pipeline
 from syncline.runs.run import run, run_study
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import CompareSpec, load_spec
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 from tests.measure.validation.test_step_times import made_up, spec_of, written
 from tests.runs.examples import bowl
 

@@ -9,8 +9,9 @@ from syncline.costmodel import Link
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s
 from syncline.costmodel.link_fit import SEND, TimedCall, fit_link, predicted_s
-from syncline.costmodel.network.software_costs import FREE, SHAPED, GlooCosts
+from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.errors import SpecError
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 
 SIZES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", SEND)

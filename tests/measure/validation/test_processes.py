@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.processes.hosts import LocalHosts, run_together
 from syncline.measure.validation.cases import Case, CasePlan
 from syncline.measure.validation.processes import Question, summarise, validate_processes
 from syncline.specs import CompareSpec
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 from tests.test_docs import documented
 
 SPEC = CompareSpec.model_validate({

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, Sites, collective_s, wire_bytes
 from syncline.costmodel.collectives.gloo import gloo_s
-from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Collective
 from syncline.sim.program.rounds import sent_bytes
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 
 RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 SLOW = Link(1.0, 1.0)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from syncline.costmodel import GLOO, Link, NoClosedForm, collective_s, wire_bytes
 from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s, segments, slowest_tree_paths, window_s
 from syncline.costmodel.link_fit import TimedCall, fit_costs, gloo_errors
-from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.errors import SpecError
+from tests.costmodel.collectives.gloo.shaped import SHAPED
 from tests.reference import REFERENCE, needs_reference
 
 SLOW = Link(1.0, 1.0)  # a second of latency, a second per byte
