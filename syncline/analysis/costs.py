@@ -30,7 +30,7 @@ from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_bytes
 
 PANELS_PER_ROW = 3
-RING: dict[str, Any] = {
+CIRCLE: dict[str, Any] = {
     "linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgecolor": "black",
     "markeredgewidth": 0.8,
 }  # fmt: skip
@@ -59,7 +59,7 @@ class SizePanel(NamedTuple):
 
 
 def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
-    """Draw collectives' time against size, both logarithmic: a line per algorithm, a ring where the fastest changes.
+    """Draw collectives' time against size, both logarithmic: a line per algorithm, a circle where the fastest changes.
 
     Args:
         at_nbytes: a size in bytes to mark by a thin vertical line; 0 for none.
@@ -86,7 +86,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
         fig.supylabel("time", fontsize=8)
         handles = line_samples(styles)
         if any(panel.shown_crossovers() for panel in panels):
-            handles.append(Line2D([], [], label="the fastest changes", **RING))
+            handles.append(Line2D([], [], label="the fastest changes", **CIRCLE))
         if at_nbytes > 0:
             handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=MARKED_SIZE_COLOR,
                                   label=format_bytes(at_nbytes)))  # fmt: skip
@@ -95,7 +95,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
 
 
 def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
-    """Draw a collective's times on a network: a line per algorithm, rings where another is fastest, a marked size."""
+    """Draw a collective's times: a line per algorithm, circles where the fastest changes, a marked size."""
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -105,7 +105,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     for name, seconds in panel.seconds.items():
         draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
     for nbytes, seconds_there in panel.shown_crossovers():
-        ax.plot(nbytes, seconds_there, **RING, zorder=5, label="_ring")  # legends omit labels with an underscore
+        ax.plot(nbytes, seconds_there, **CIRCLE, zorder=5, label="_circle")  # legends omit labels with an underscore
         note = ax.annotate(format_bytes(nbytes), (nbytes, seconds_there), (4, -5), textcoords="offset points", va="top",
                            fontsize=7, zorder=6)  # fmt: skip
         note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])

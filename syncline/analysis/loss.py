@@ -285,8 +285,7 @@ def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
 
 
-POINTS = 72
-"""Points per inch, the unit of text sizes."""
+POINTS_PER_INCH = 72
 
 NAME_HEIGHT, NAME_WIDTH = 12.0, 50.0
 """Height and width in points of a target's name."""
@@ -295,7 +294,7 @@ NAME_HEIGHT, NAME_WIDTH = 12.0, 50.0
 def _draw_targets(ax: Axes, targets: Sequence[float]) -> None:
     """Draw a line with its name at each target within the axes; names at one height stand side by side."""
     low, high = ax.get_ylim()
-    panel_height = ax.get_window_extent().height * POINTS / ax.figure.dpi
+    panel_height = ax.get_window_extent().height * POINTS_PER_INCH / ax.figure.dpi
     previous_height, name_x = float("inf"), 0.0
     # A name outside the panel would still take room.
     for target in sorted((value for value in targets if low <= value <= high), reverse=True):

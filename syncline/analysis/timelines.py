@@ -233,13 +233,14 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
         seconds_per_inch: scale of the time axis.
         shows_numbers: whether tasks that are long enough show the numbers of their micro-batches.
     """
+    half_height = 0.42  # of a box; stages are 1 apart
     for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # every second chunk is darker
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:
                 if task.kind == kind and task.chunk % 2 == parity:
                     length_s = task.end_s - task.start_s
-                    patches.append(Rectangle((task.start_s, task.stage - 0.42), width=length_s, height=0.84))
+                    patches.append(Rectangle((task.start_s, task.stage - half_height), length_s, 2 * half_height))
                     is_wide = length_s >= LEAST_EDGED_WIDTH_IN * seconds_per_inch
                     edges.append("white" if is_wide else color)  # a white edge would hide a narrow task
             ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
@@ -252,7 +253,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
                     color="white" if task.chunk % 2 else "black")  # fmt: skip
     update_times_s = [task.end_s for task in panel.tasks if task.updates]
     if update_times_s:
-        update_heights = [task.stage + 0.42 for task in panel.tasks if task.updates]
+        update_heights = [task.stage + half_height for task in panel.tasks if task.updates]
         ax.plot(update_times_s, update_heights, "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
     ax.set_ylim(panel.stages - 0.4, -0.6)  # the first stage is at the top
     labelled_stages = range(0, panel.stages, math.ceil(panel.stages / MAX_LABELS))

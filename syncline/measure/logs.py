@@ -268,11 +268,16 @@ def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
             names = header[0].lstrip("# ").split()
             columns = {name: names.index(name) for name in ("size", "time")}
         elif columns and is_row:
-            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, place=(file, number))
+            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, location=(file, number))
 
 
 def _nccl_tests_row(
-    cells: list[str], columns: dict[str, int], kind: str | None, hosts: list[str], gpu: str, place: tuple[Path, int]
+    cells: list[str],
+    columns: dict[str, int],
+    kind: str | None,
+    hosts: list[str],
+    gpu: str,
+    location: tuple[Path, int],
 ) -> Logged:
     """Return the measurement in a row of the output of nccl-tests.
 
@@ -282,28 +287,28 @@ def _nccl_tests_row(
     """
     if not hosts:
         raise log_error(
-            *place, "no lines '# Rank ... on HOST device ...' before it, from which the number of GPUs follows"
+            *location, "no lines '# Rank ... on HOST device ...' before it, from which the number of GPUs follows"
         )
     if len(cells) < columns["time"] + 3:
-        raise log_error(*place, f"{len(cells)} columns where the header has a time and two bandwidths")
+        raise log_error(*location, f"{len(cells)} columns where the header has a time and two bandwidths")
     workers = len(hosts)
-    size = number_of(cells[columns["size"]], "size", *place)
+    size = number_of(cells[columns["size"]], "size", *location)
     time_text, algorithm_text, bus_text = cells[columns["time"] : columns["time"] + 3]
-    time_us = number_of(time_text, "time", *place)
+    time_us = number_of(time_text, "time", *location)
     if kind is None and workers > 2:
         # Among P > 2 workers only an all-reduce has the ratio 2 (P - 1) / P. Source: nccl-tests, doc/PERFORMANCE.md.
-        algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
-        ratio = number_of(bus_text, "busbw", *place) / algorithm_bandwidth
+        algorithm_bandwidth = number_of(algorithm_text, "algbw", *location)
+        ratio = number_of(bus_text, "busbw", *location) / algorithm_bandwidth
         if abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME_RATIO:
             kind = "all_reduce"
     if not kind:
         raise log_error(
-            *place,
+            *location,
             "the log does not say which collective it measured: name the file after it, as in all_reduce_perf.log",
         )
     nbytes = payload_bytes(kind, size, workers)
     setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
-    return Logged("collective", 1e-6 * time_us, setting, *place)
+    return Logged("collective", 1e-6 * time_us, setting, *location)
 
 
 TITLE = re.compile(r"Performance of (\w+) on (\d+) devices", re.IGNORECASE)
@@ -332,9 +337,9 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
-            unit = row[4] or "us"  # the option --raw leaves it out
-            seconds = UNITS[unit] * number_of(row[3], "duration", file, line=number)
-            nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
+            elements, element_bytes, duration, unit = row.groups(default="us")  # the option --raw leaves the unit out
+            seconds = UNITS[unit] * number_of(duration, "duration", file, line=number)
+            nbytes = number_of(elements, "elements", file, line=number) * int(element_bytes)
             # Like the closed forms, the log counts bytes of the input: for a gather, each worker's part.
             setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}
             yield Logged("collective", seconds, setting, file, line=number)
@@ -396,7 +401,7 @@ def read_log(file: Path, path: str = "measurements") -> list[Logged]:
     text = read_text(file, path)
     log_format = format_of(text)
     if log_format is None:
-        raise SpecError(path, str(file), " or ".join(log_format.name for log_format in FORMATS))
+        raise SpecError(path, str(file), " or ".join(known_format.name for known_format in FORMATS))
     logged = list(log_format.read(text, file))
     if not logged:
         raise SpecError(path, str(file), f"{log_format.name} with a measurement")

@@ -28,14 +28,14 @@ class Grid:
         path: path of the field, in dots, in the form of ``--set``.
         values: values of the field, in order.
         origin: name of the grid in error messages.
-        shown: a short name for each value, for tables; the value itself by default.
+        labels: a short name for each value, for tables; the value itself by default.
         method: name of the only method that the grid is for, from a grid over methods; all methods if empty.
     """
 
     path: str
     values: tuple[Any, ...]
     origin: str
-    shown: tuple[Any, ...] = ()
+    labels: tuple[Any, ...] = ()
     method: str = ""
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class Grid:
             raise SpecError(self.origin, self.path, expected)
         if not self.values:
             raise SpecError(self.origin, [], "at least one value")
-        object.__setattr__(self, "shown", self.shown or tuple(map(flat_value, self.values)))
+        object.__setattr__(self, "labels", self.labels or tuple(map(flat_value, self.values)))
 
     @classmethod
     def parse(cls, text: str) -> Grid:

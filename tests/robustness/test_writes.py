@@ -25,8 +25,8 @@ from syncline.costmodel import Link
 from syncline.errors import SynclineError
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
-from syncline.measure.launching.parts import RankFile, last_step, lines_of
 from syncline.measure.launching.process import Launch
+from syncline.measure.launching.rank_files import RankFile, last_step, lines_of
 from syncline.measure.processes.watchdog import Failure
 from syncline.measure.validation import validate
 from syncline.measure.validation.processes import Question, validate_processes

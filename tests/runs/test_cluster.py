@@ -15,7 +15,7 @@ from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.projections import Options, variants
 from syncline.planner.projection.thresholds import speedups
-from syncline.runs.training.train_and_time import faulty_clock, time_method, train_method
+from syncline.runs.training.train_and_time import clock_with_faults, time_method, train_method
 from syncline.sim import Call
 from syncline.specs import ProjectSpec, RunSpec, hardware, load_spec, network
 
@@ -75,9 +75,9 @@ def test_faults_take_the_network_apart_and_keep_what_it_knows(fault: str, cluste
     known = spec.network
     assert isinstance(known, Link)
     seconds = np.full((6, 4), 0.01)
-    told = faulty_clock(spec, calls, seconds, known, algorithm="gloo")
-    assert faulty_clock(spec, calls, seconds, known).wall_s == told.wall_s
-    assert told.wall_s > faulty_clock(spec, calls, seconds, replace(known, gloo=None), algorithm="gloo").wall_s
+    told = clock_with_faults(spec, calls, seconds, known, algorithm="gloo")
+    assert clock_with_faults(spec, calls, seconds, known).wall_s == told.wall_s
+    assert told.wall_s > clock_with_faults(spec, calls, seconds, replace(known, gloo=None), algorithm="gloo").wall_s
 
 
 def test_a_projection_is_of_the_cluster(cluster: Path) -> None:

@@ -148,7 +148,7 @@ def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], An
     functions["signs"] = (lambda: signs.encode(x > 0)), partial(signs.decode, votes, count, x.dtype)
     for bits in (4, 8, 5):  # two numbers in a byte, one number in a byte, six numbers in a word
         packed = PackedIntegers(bits)
-        values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
+        values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)  # from 0 to about 12
         decode = partial(packed.decode, packed.encode(values), count, x.dtype)
         functions[f"integers-{bits}"] = partial(packed.encode, values), decode
     entries = x[: count // NUMBERS_PER_PAIR]

@@ -58,9 +58,9 @@ class ClusterFile:
     def __init__(self, path: Path, exact: bool = False) -> None:
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a name that ends in .yaml, so that a spec can name the file")
-        self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
-        self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
-        for remnant in self._claim.leftovers():
+        self._lock = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
+        self._lock.on_abandon = partial(self._lock.partial_path().unlink, missing_ok=True)
+        for remnant in self._lock.leftovers():
             remnant.unlink()  # an incomplete file of a process that died while it wrote
 
     def __enter__(self) -> ClusterFile:
@@ -69,12 +69,12 @@ class ClusterFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._claim.working().unlink(missing_ok=True)
-        self._claim.release()
+        self._lock.partial_path().unlink(missing_ok=True)
+        self._lock.release()
 
     def write(self, result: Fields) -> Fields:
         """Write the sections of a result to the file; return the result with ``file``, ``name`` and ``rows``."""
-        path, working = self._claim.path, self._claim.working()
+        path, working = self._lock.path, self._lock.partial_path()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
         text = yaml.safe_dump(rounded(fields), sort_keys=False, allow_unicode=True, width=200, default_flow_style=None)
@@ -224,8 +224,8 @@ def wires_of(measurement: Fields) -> list[Fields]:
     """
     rows = []
     for name in measurement["wires"][0]:  # all ranks have the same formats
-        sizes = np.array([rank[name] for rank in measurement["wires"]])  # (ranks, sizes, 3)
-        elements, encode_s, decode_s = np.median(sizes, axis=0).T
+        timings = np.array([rank[name] for rank in measurement["wires"]])  # (ranks, sizes, 3)
+        elements, encode_s, decode_s = np.median(timings, axis=0).T
         encode_fixed_s, encode_element_s = _fit_line(elements, encode_s)
         decode_fixed_s, decode_element_s = _fit_line(elements, decode_s)
         element_s = encode_element_s + decode_element_s

@@ -17,8 +17,8 @@ import torch
 
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import MeasuredRun, read_parts
 from syncline.measure.launching.process import Launch, rank_process
+from syncline.measure.launching.rank_files import MeasuredRun, read_rank_files
 from syncline.measure.processes.rendezvous import host_store
 from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
@@ -73,11 +73,11 @@ def launch(
     store = host_store(options.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        parts = folder.working / "ranks"
-        parts.mkdir()
-        rank_args = cloudpickle.dumps(spec), options, store.port, parts
-        ended = run_local_processes(rank_process, processes, rank_args, options, parts, on_progress)
-        result = write_launch(folder, spec, options, parts, ended, step_s)
+        ranks_folder = folder.working / "ranks"
+        ranks_folder.mkdir()
+        rank_args = cloudpickle.dumps(spec), options, store.port, ranks_folder
+        ended = run_local_processes(rank_process, processes, rank_args, options, ranks_folder, on_progress)
+        result = write_launch(folder, spec, options, ranks_folder, ended, step_s)
     return result | {"folder": str(folder.path)}
 
 
@@ -111,39 +111,39 @@ def run_local_processes(
     processes: int,
     args: tuple[Any, ...],
     options: Launch,
-    parts: Path,
+    ranks_folder: Path,
     on_progress: Callable[[int], object] | None,
 ) -> Ended:
     """Run ``target(rank, *args)`` in a number of local processes, and watch them.
 
     Args:
-        parts: the folder in the run's folder to which the processes write their lines.
+        ranks_folder: the folder in the run's folder to which the processes write their lines.
         on_progress: function that is called with the number of steps that all processes have completed.
 
     Raises:
         KeyboardInterrupt: the user ended the processes before their first lines.
     """
-    progress = Progress.shared(parts / "progress", processes)
+    progress = Progress.shared(ranks_folder / "progress", processes)
 
     def on_poll(progress: Progress) -> None:
         if on_progress:
             on_progress(progress.steps_done())
 
     run = partial(
-        run_watched, target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
-        on_poll=on_poll,
+        run_watched, target, processes, args, progress, folder=ranks_folder, timeout_s=options.timeout_s,
+        preload=PRELOAD, on_poll=on_poll,
     )  # fmt: skip
-    ended = run_to_end(run, parts)
+    ended = run_to_end(run, ranks_folder)
     on_poll(progress)  # reports the last steps
     return ended
 
 
-def run_to_end(run: Callable[[], Failure | None], parts: Path) -> Ended:
+def run_to_end(run: Callable[[], Failure | None], ranks_folder: Path) -> Ended:
     """Run processes, and return how they ended.
 
     Args:
         run: function that runs the processes to their end, and returns the failure if a process died or hung.
-        parts: the folder in the run's folder to which the processes write their lines.
+        ranks_folder: the folder in the run's folder to which the processes write their lines.
 
     Raises:
         KeyboardInterrupt: the user ended the processes before their first lines.
@@ -153,7 +153,7 @@ def run_to_end(run: Callable[[], Failure | None], parts: Path) -> Ended:
     try:
         failure = run()
     except KeyboardInterrupt:
-        if not has_results(parts.parent):
+        if not has_results(ranks_folder.parent):
             raise
         interrupted = True
     if failure is not None and failure.mistake:
@@ -201,13 +201,13 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
 
 
 def write_launch(
-    folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, step_s: float | None
+    folder: RunFolder, spec: RunSpec, options: Launch, ranks_folder: Path, ended: Ended, step_s: float | None
 ) -> dict[str, Any]:
     """Write the measurements of a launch into its folder, next to the simulator's results for the same traffic.
 
     Args:
         options: the number of workers in each process, and whether to keep the parameters.
-        parts: the folder with the lines of the processes, which is removed.
+        ranks_folder: the folder with the lines of the processes, which is removed.
         ended: how and when the processes ended.
         step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
 
@@ -218,7 +218,7 @@ def write_launch(
     if spec.overlap == "ddp":  # the processes send gradients only after the whole backward pass
         spec = spec.model_copy(update={"overlap": "none"})
     ended_early = ended.interrupted or ended.failure is not None
-    measured = read_parts(parts, spec, ended.wall_s, interrupted=ended_early, processes=processes)
+    measured = read_rank_files(ranks_folder, spec, ended.wall_s, interrupted=ended_early, processes=processes)
     simulated = None
     if measured is not None and measured.clock is not None:
         simulated = time_method(spec, measured.trained, spec.network)
@@ -226,7 +226,7 @@ def write_launch(
     if measured is not None:
         record |= _measured_and_simulated_rows(spec, measured, simulated, is_step_measured=step_s is not None)
     folder.json("run", environment() | record)
-    parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
+    parameter_files = [ranks_folder / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
         parts_of_parameters = [torch.load(path, weights_only=True) for path in parameter_files]
         parameters = {name: torch.cat([part[name] for part in parts_of_parameters]) for name in parts_of_parameters[0]}
@@ -239,7 +239,7 @@ def write_launch(
             columns: dict[str, Any] = {"step": steps, row_name: ranks} | measured.steps
             folder.table("steps", {name: values.ravel() for name, values in columns.items()})
         write_results(folder, spec, measured.trained, measured.clock, simulated, row_name)
-    shutil.rmtree(parts)  # last: after a failed write the files still exist
+    shutil.rmtree(ranks_folder)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 

@@ -27,8 +27,8 @@ from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.measure.launching.launch import MEASURED, join_timelines, run_local_processes
-from syncline.measure.launching.parts import lines_of, spans_from_laps
 from syncline.measure.launching.process import Launch, agree_on_spec, join_local_processes
+from syncline.measure.launching.rank_files import lines_of, spans_from_laps
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import Progress
@@ -265,24 +265,24 @@ def launch_pipeline(
     store = host_store(options.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        parts = folder.working / "ranks"
-        parts.mkdir()
-        stage_args = spec.model_dump(mode="json"), options, store.port, parts
-        ended = run_local_processes(stage_process, spec.stages, stage_args, options, parts, on_progress)
+        ranks_folder = folder.working / "ranks"
+        ranks_folder.mkdir()
+        stage_args = spec.model_dump(mode="json"), options, store.port, ranks_folder
+        ended = run_local_processes(stage_process, spec.stages, stage_args, options, ranks_folder, on_progress)
         record: Record = {
             "wall_s": ended.wall_s, "interrupted": ended.interrupted,
             "failed": None if ended.failure is None else str(ended.failure),
-            "launch": asdict(options) | {"processes": spec.stages}, **_write_results(folder, spec, parts),
+            "launch": asdict(options) | {"processes": spec.stages}, **_write_results(folder, spec, ranks_folder),
         }  # fmt: skip
         folder.json("run", environment() | record)
         if options.keep_parameters and ended.failure is None:
             parameters: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
             for name in spec.schedules:
                 for stage in range(spec.stages):
-                    parameters[name] |= torch.load(parts / f"{name}.{stage}.pt", weights_only=True)
+                    parameters[name] |= torch.load(ranks_folder / f"{name}.{stage}.pt", weights_only=True)
             with atomic_path(folder.working / "parameters.pt") as working:
                 torch.save(parameters, working)
-        shutil.rmtree(parts)
+        shutil.rmtree(ranks_folder)
     names = ("rows", "simulated", "interrupted", "failed")
     return {name: record[name] for name in names} | {"folder": str(folder.path)}
 
@@ -312,12 +312,12 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
         raise SpecError("backend", options.backend, "gloo: stages send through the host's memory")
 
 
-def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
+def _write_results(folder: RunFolder, spec: PipelineSpec, ranks_folder: Path) -> Record:
     """Write measured and simulated timelines, the trace and the losses; return measured and simulated rows."""
     lines: list[dict[str, list[Record]]] = []  # for each stage and schedule, one line per repeat
     for stage in range(spec.stages):
         lines.append({})
-        for line in lines_of(parts / f"{stage}.jsonl"):
+        for line in lines_of(ranks_folder / f"{stage}.jsonl"):
             lines[stage].setdefault(line["schedule"], []).append(line)
     last_stage_lines = lines[-1]  # only the last stage has losses
 

@@ -17,7 +17,7 @@ from syncline.comm import ProcessGroupCommunicator
 from syncline.comm.devices import Devices, devices, name_of_device
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import RankFile, tensors_to_json
+from syncline.measure.launching.rank_files import RankFile, tensors_to_json
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, MeasuredTask, Stopwatch, time_optimizer_steps
 from syncline.measure.processes.watchdog import START_S, Progress

@@ -29,8 +29,8 @@ from torch.distributed import PrefixStore, Store
 
 from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check_launch, write_launch
-from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, agree_on_spec, train_as_rank
+from syncline.measure.launching.rank_files import last_step
 from syncline.measure.processes.rendezvous import Place, store_of_environment
 from syncline.measure.processes.watchdog import GRACE_S, NUM_CHANGES, START_S, Failure, Progress, line_of_error
 from syncline.runs.folders.folder import RunFolder
@@ -74,13 +74,13 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
     run_store.set("step_s", repr(step_s))  # "None" if the spec asks for no measurement
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        parts = folder.working / "ranks"
-        parts.mkdir()
-        run_store.set("folder", str(parts.absolute()))
-        leader = _Leader(run_store, place, options.timeout_s, parts)
+        ranks_folder = folder.working / "ranks"
+        ranks_folder.mkdir()
+        run_store.set("folder", str(ranks_folder.absolute()))
+        leader = _Leader(run_store, place, options.timeout_s, ranks_folder)
         started_s = time.perf_counter()
         failure = leader.run(
-            lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=parts)
+            lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=ranks_folder)
         )
         run_store.set("cause known", "1")  # `_wait_for_cause` waits for it after a failure
         if failure is not None and failure.mistake:
@@ -88,9 +88,9 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         # Ranks on the machine of rank 0 write into its folder; the others send their files.
         remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         ended_early = failure is not None or leader.interrupted
-        _receive_files(run_store, remote_ranks, parts, timeout_s=GRACE_S if ended_early else options.timeout_s)
+        _receive_files(run_store, remote_ranks, ranks_folder, timeout_s=GRACE_S if ended_early else options.timeout_s)
         ended = Ended(failure, leader.interrupted, wall_s=time.perf_counter() - started_s)
-        result = write_launch(folder, spec, options, parts, ended, step_s)
+        result = write_launch(folder, spec, options, ranks_folder, ended, step_s)
     run_store.set("written", "1")  # the other ranks wait for this
     return result | {"folder": str(folder.path)}
 
@@ -110,12 +110,12 @@ def _run_follower(
         SystemExit: the training failed.
     """
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
-        parts = Path(run_store.get("folder").decode())
+        ranks_folder = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
-        shares_files = machines[place.rank] == machines[0] and parts.is_dir()
+        shares_files = machines[place.rank] == machines[0] and ranks_folder.is_dir()
         folder_to_send = None
         if not shares_files:
-            folder_to_send = parts = Path(temporary)
+            folder_to_send = ranks_folder = Path(temporary)
         # Signals are handled in a thread, because the main thread may hang in a collective, or hold the store.
         ending_thread = threading.Thread(
             target=_end_on_request, args=(run_store, place.rank, folder_to_send), daemon=True
@@ -131,7 +131,7 @@ def _run_follower(
         is_over = threading.Event()
         threading.Thread(target=_publish_progress, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
-            train_as_rank(spec, options, store, place, machines, progress, folder=parts)
+            train_as_rank(spec, options, store, place, machines, progress, folder=ranks_folder)
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
             if ending_thread.ident is not None:  # the peers were asked to end too, so that the error is no failure
@@ -140,7 +140,7 @@ def _run_follower(
             is_mistake = isinstance(error, SynclineError)
             if not is_mistake and place.rank == 1 and not _wait_for_cause(run_store):
                 # The step of rank 0 is unknown; the line has the step in which this rank lost it.
-                return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
+                return f"rank 0 died in step {progress.step_of(1)}; its lines are in {ranks_folder}"
             raise SystemExit(2 if is_mistake else 1) from None
         finally:
             is_over.set()
@@ -189,8 +189,8 @@ def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
 class _Leader:
     """Rank 0, which watches the others in its main thread, because the thread that trains may hang in a collective."""
 
-    def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
-        self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
+    def __init__(self, store: Store, place: Place, timeout_s: float, ranks_folder: Path) -> None:
+        self._store, self._place, self._timeout_s, self._ranks_folder = store, place, timeout_s, ranks_folder
         self.progress = Progress.private(place.processes, rank=0)
         self._is_over = threading.Event()
         # For each other rank: its last heartbeat, which is a growing number, and the time when rank 0 first read it.
@@ -276,7 +276,7 @@ class _Leader:
 
     def _step(self, rank: int) -> int:
         """Return the current step of a rank: the step of its last report, or the step after the last in its file."""
-        return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
+        return max(self.progress.step_of(rank), last_step(self._ranks_folder, rank) + 1)
 
     def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
         """Return the failure of a rank that hangs or died; else of a rank with its own error; else of this rank."""

@@ -143,7 +143,7 @@ def run_together(
         if not failed:
             return
 
-        # A process that failed by itself precedes those that `end_process` has ended.
+        # A process that failed by itself precedes those that `end_process` or another signal has ended.
         first = min(failed, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
         stderr_files[first].seek(0)
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()

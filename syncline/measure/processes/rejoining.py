@@ -45,11 +45,11 @@ class StepNumber(NamedTuple):
 
     Attributes:
         begun_before: number of steps that all workers began before this step, lost ones included; it defines the order.
-        kept_before: the same without steps known to be lost at that time; learning-rate schedules use it as the step.
+        not_lost_before: the same without steps known to be lost by then; learning-rate schedules use it as the step.
     """
 
     begun_before: int
-    kept_before: int
+    not_lost_before: int
 
 
 class Register:
@@ -85,7 +85,7 @@ class Register:
     def next_step(self) -> StepNumber:
         """Return the number that the next step to begin will have."""
         num_begun = int(self.counters[BEGUN].sum())
-        return StepNumber(num_begun, kept_before=num_begun - int(self.counters[LOST].sum()))
+        return StepNumber(num_begun, not_lost_before=num_begun - int(self.counters[LOST].sum()))
 
     def mark_lost(self, worker: int, num_arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""

@@ -261,8 +261,8 @@ def finish_record() -> RankRecord:
     return RECORDER.record
 
 
-_SCRIPT_GLOBALS: list[object] = []
-"""The global variables of the script, which this list keeps alive until the process ends. When torch frees a model that
+_KEPT_ALIVE: list[object] = []
+"""The global variables of the script: this list keeps them until the process ends. When torch frees a model that
 has hooks in Python, it can deadlock: it waits for a thread of the group that waits for Python's lock. At the end of the
 process this cannot happen."""
 
@@ -276,10 +276,10 @@ def run_script(program: ForeignScript) -> None:
         sys.argv = [program.target, *program.args]
         if program.is_module:
             sys.path.insert(0, os.getcwd())
-            _SCRIPT_GLOBALS.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
+            _KEPT_ALIVE.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
         else:
             sys.path.insert(0, str(Path(program.target).resolve().parent))
-            _SCRIPT_GLOBALS.append(runpy.run_path(program.target, run_name="__main__"))
+            _KEPT_ALIVE.append(runpy.run_path(program.target, run_name="__main__"))
     except SystemExit as ending:
         if ending.code:
             raise

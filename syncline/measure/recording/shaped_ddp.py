@@ -28,7 +28,7 @@ SYNC_BYTES = 250 * 2**20
 """Bytes of a bucket of the first rank's parameters. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
 
 
-def _copy_each(tensors: Sequence[Tensor]) -> None:
+def _record_copies(tensors: Sequence[Tensor]) -> None:
     """Record a kernel for each tensor that reads and writes each of its bytes once."""
     for tensor in tensors:
         RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * tensor_bytes([tensor])))
@@ -131,7 +131,7 @@ class ShapedDataParallel(nn.Module):
         self.next_bucket += 1
         with RECORDER.silence():
             flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-        _copy_each(bucket)  # into the bucket, divided by the number of ranks
+        _record_copies(bucket)  # into the bucket, divided by the number of ranks
         self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), bucket))
 
     def _finish_backward(self) -> None:
@@ -145,7 +145,7 @@ class ShapedDataParallel(nn.Module):
         for all_reduce, bucket in self.all_reduces:
             all_reduce.wait()
             if not self.gradient_as_bucket_view:
-                _copy_each(bucket)  # out of the bucket
+                _record_copies(bucket)  # out of the bucket
         if self.find_unused_parameters:
             usage.wait()
         if not self.has_final_buckets:

@@ -46,8 +46,8 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
 
     Returns:
         Rows with ``channels`` (the number of link directions that carry anything), ``bytes`` and ``most_bytes`` (the
-        mean and the maximum over channels of the bytes in a mean step of `Window`), and ``busy`` (the part of the step
-        in which the busiest channel sends at its full rate).
+        mean and the maximum over channels of the bytes in a mean step after the first), and ``busy`` (the part of the
+        step in which the busiest channel sends at its full rate).
     """
     changed_network = question.changed_network(network)
     bandwidth_bytes_per_s = topology(changed_network, len(record.ranks)).bandwidth_bytes_per_s
@@ -101,9 +101,9 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
 
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), count in num_calls.items():
-        sizes = inner_sizes(among(paths, ranks), len(ranks))
+        level_sizes = inner_sizes(among(paths, ranks), len(ranks))
         nccl = nccl_on(network) if is_nccl(kind, algorithm_name) else None
-        rounds_of_call = rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl)
+        rounds_of_call = rounds(kind, len(ranks), nbytes, algorithm_name, group=level_sizes, nccl=nccl)
         total += count * channel_bytes(rounds_of_call, ranks, paths)
     if sent_bytes:
         senders, receivers = np.array(list(sent_bytes)).T

@@ -84,7 +84,7 @@ class Window(NamedTuple):
 
 
 def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
-    """Return the clock of a replayed record, in which a mean step is the mean over the steps of `Window`."""
+    """Return the clock of a replayed record; its mean step is over the steps after the first, see `Window`."""
     timeline = replayed.timeline
     window = Window.for_steps(record.steps)
     spans = window.select(timeline)
@@ -207,8 +207,8 @@ def list_calls(record: TraceRecord) -> list[Call]:
 def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list[dict[str, Any]]:
     """Return a row for each line of the script that communicates, with the workers' waits, the longest wait first.
 
-    All values are means per worker and step, over the steps of `Window`. A wait is charged to the line that started the
-    awaited call, wherever in the script the worker waits.
+    All values are means per worker and step, over the steps after the first. A wait is charged to the line that started
+    the awaited call, wherever in the script the worker waits.
     """
     window = Window.for_steps(record.steps)
     columns = ("calls", "bytes", "communication_s", "exposed_communication_s")

@@ -3,7 +3,7 @@
 A plan is a JSON file that all processes read. Each case is a run's spec. The group trains it alternately through
 memory, see `syncline.comm.SharedMemory`, and over the network: a step without a network shows the time of the software,
 and a machine that is slower for a while slows both. The first turn is a warm-up. The measurements are in the folders
-``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan, in the format of `syncline.measure.launching.parts`.
+``CASE/software/TURN`` and ``CASE/measured/TURN`` of the plan, in the format of `syncline.measure.launching.rank_files`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch.distributed as dist
 from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo import gloo_s
-from syncline.measure.launching.parts import RankFile, tensors_to_json
 from syncline.measure.launching.process import Launch, agree_on_spec, train_seed
+from syncline.measure.launching.rank_files import RankFile, tensors_to_json
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, Stopwatch
 from syncline.measure.processes.watchdog import Progress
@@ -117,8 +117,8 @@ class _TransferRecorder:
         return traffic_fields
 
 
-def device_bytes() -> dict[str, Any]:
-    """Return the bytes that gloo's network device has sent so far; empty for the shared loopback."""
+def sent_bytes_field() -> dict[str, Any]:
+    """Return ``device_bytes``, the bytes that gloo's device has sent so far; no field for the shared loopback."""
     device = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     if device == "lo":
         return {}
@@ -152,7 +152,7 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 extra_fields = recorder.take_step
             else:
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
-                extra_fields = device_bytes
+                extra_fields = sent_bytes_field
             task = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
             rank_file = RankFile(folder, place.rank)
             rank_file.write_line({

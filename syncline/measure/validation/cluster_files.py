@@ -241,11 +241,11 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     nbytes = positive_number(row["megabytes"], "megabytes") * MIB
     return p3_s(
         row["collective"], row["backend"], workers=nodes, nbytes=nbytes, delay_s=delay_s, bytes_per_s=rate,
-        pieces=in_pieces(row), constants=constants,
+        pieces=in_several_calls(row), constants=constants,
     )  # fmt: skip
 
 
-def in_pieces(row: Mapping[str, str]) -> bool:
+def in_several_calls(row: Mapping[str, str]) -> bool:
     """Return whether the tensor of a row travelled in several calls."""
     return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
 
@@ -256,7 +256,7 @@ LONG_MS, LONG_LINK = 50.0, "50 ms and more"
 
 def _predict_collective(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a collective; the summary groups them by library, collective and kind of link."""
-    collective = "in pieces" if in_pieces(row) else row["collective"]
+    collective = "in pieces" if in_several_calls(row) else row["collective"]
     regime = f"{row['backend']} {collective}, {collective_link(row)}"
     return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": regime}
 

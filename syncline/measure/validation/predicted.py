@@ -22,7 +22,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
 from syncline.measure.calibration.collective_times import spread
-from syncline.measure.launching.parts import MeasuredRun, lines_of, read_parts
+from syncline.measure.launching.rank_files import MeasuredRun, lines_of, read_rank_files
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, clock
 from syncline.specs import RunSpec
@@ -34,30 +34,30 @@ class Software:
 
     Args:
         step_s: seconds of each of T steps on each of P workers in R repeats of the training, ``(R, T, P)``.
-        inside_s: seconds of each step in which collectives encode, decode and add, ``(R, T, P)``.
+        collective_work_s: seconds of each step in which collectives encode, decode and add, ``(R, T, P)``.
         calls_by_step: calls of each step, without their context (see `without_context`).
         collectives: the collectives that each call becomes, with their bytes as the cost model counts them.
     """
 
     step_s: NDArray[np.float64]
-    inside_s: NDArray[np.float64]
+    collective_work_s: NDArray[np.float64]
     calls_by_step: tuple[tuple[Call, ...], ...]
     collectives: dict[Call, tuple[tuple[str, float], ...]]
 
     def step_times(self, calls_by_step: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ``step_s`` and ``inside_s`` for steps with these calls, ``(R, T, P)`` each.
+        """Return ``step_s`` and ``collective_work_s`` for steps with these calls, ``(R, T, P)`` each.
 
         A step takes as long as the measured step of the same number if both have the same calls; otherwise the median
         over all measured steps with its calls, or over all measured steps if none has its calls.
         """
         all_steps = list(range(self.step_s.shape[1]))
-        step_s, inside_s = [], []
+        step_s, collective_work_s = [], []
         for step, step_calls in enumerate(calls_by_step):
             equal_steps = [i for i, measured_calls in enumerate(self.calls_by_step) if measured_calls == step_calls]
             steps = [step] if step in equal_steps else equal_steps or all_steps
             step_s.append(np.median(self.step_s[:, steps], axis=1))
-            inside_s.append(np.median(self.inside_s[:, steps], axis=1))
-        return np.stack(step_s, 1), np.stack(inside_s, 1)
+            collective_work_s.append(np.median(self.collective_work_s[:, steps], axis=1))
+        return np.stack(step_s, 1), np.stack(collective_work_s, 1)
 
 
 def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
@@ -80,15 +80,15 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
             collectives.setdefault(call, tuple((kind, size) for kind, size in transfers))
         calls_by_step.append(tuple(calls))
     step_s = np.stack([run.steps["step_s"] for run in runs]) - transfer_s
-    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - transfer_s
-    return Software(step_s, np.maximum(inside_s, 0.0), tuple(calls_by_step), collectives)
+    collective_work_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - transfer_s
+    return Software(step_s, np.maximum(collective_work_s, 0.0), tuple(calls_by_step), collectives)
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
     """Return the measured runs of a training, one per repeat, from the files of its processes."""
     runs = []
     for repeat in range(repeats):
-        run = read_parts(folder / str(repeat), spec, wall_s=0.0, interrupted=False)
+        run = read_rank_files(folder / str(repeat), spec, wall_s=0.0, interrupted=False)
         if run is None or len(run.steps["step_s"]) < spec.steps:
             name = spec.method.name
             raise SynclineError(f"{name}: a training between processes did not finish its {spec.steps} steps")
@@ -133,7 +133,7 @@ def predict(
         segment_bytes: the largest payload that a device counts as one packet.
     """
     steps = sent_by_step(trained)
-    step_s, inside_s = software.step_times(steps)
+    step_s, collective_work_s = software.step_times(steps)
     calls: list[Call] = []
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):
@@ -143,7 +143,7 @@ def predict(
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = [clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s]
-    waits_s = np.add([clock.exposed_communication_s for clock in clocks], inside_s.mean(axis=(1, 2)))
+    waits_s = np.add([clock.exposed_communication_s for clock in clocks], collective_work_s.mean(axis=(1, 2)))
     return Predicted(typical_step_s(clocks), float(np.median(waits_s)), device_bytes)
 
 

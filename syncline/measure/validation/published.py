@@ -71,15 +71,15 @@ SIZES = ("layers", "width", "heads", "sequence")
 
 LAYOUT = ("tensor", "context", "pipeline", "chunks", "expert", "copies", "expert_tensor")
 
-RECOMPUTED = ("recomputed_layers", "layers_per_checkpoint", "offloaded_layers")
+RECOMPUTATION = ("recomputed_layers", "layers_per_checkpoint", "offloaded_layers")
 
-LISTS = ("chunk_layers", "recomputed_modules")
+LIST_FIELDS = ("chunk_layers", "recomputed_modules")
 
 OPTIONAL = {
     "source": "none", "global_batch": "one micro-batch for each replica", "network": "the one in `MACHINES`",
     **dict.fromkeys(SIZES, "the model's"), **dict.fromkeys(LAYOUT, "1"), "sharding": "auto", "activations": "auto",
-    "expert_tensor": "as tensor", "ends_as_layers": "false", **dict.fromkeys(LISTS, "[]"),
-    **dict.fromkeys(RECOMPUTED, "that of the activations"),
+    "expert_tensor": "as tensor", "ends_as_layers": "false", **dict.fromkeys(LIST_FIELDS, "[]"),
+    **dict.fromkeys(RECOMPUTATION, "that of the activations"),
     "precision": "the hardware's", "kernels": "{}", "weights": "prefetched", "gradients": "fp32",
     "bucket_size": "25 MiB",
 }  # fmt: skip
@@ -120,7 +120,7 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """
     shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")
     layout = {name: _count(row, name) for name in LAYOUT if row.get(name)}
-    yaml_fields = {name: parse_yaml(row[name]) for name in (*LISTS, "ends_as_layers") if row.get(name)}
+    yaml_fields = {name: parse_yaml(row[name]) for name in (*LIST_FIELDS, "ends_as_layers") if row.get(name)}
     modules = yaml_fields.pop("recomputed_modules", [])
     model_parallel = layout.get("tensor", 1) * layout.get("context", 1) * layout.get("pipeline", 1)
     data = gpus // model_parallel
@@ -147,7 +147,7 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
             "micro_batches": batch // data // micro_batch, "sharding": row.get("sharding") or "auto",
             "activations": row.get("activations") or "auto", "weights": row.get("weights") or "prefetched",
             "gradients": row.get("gradients") or "fp32",
-            **{name: _count(row, name) for name in RECOMPUTED if row.get(name)}, "recomputed_modules": modules,
+            **{name: _count(row, name) for name in RECOMPUTATION if row.get(name)}, "recomputed_modules": modules,
         },
         "bucket_size": row.get("bucket_size") or "25 MiB",
     })  # fmt: skip

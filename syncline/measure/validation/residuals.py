@@ -26,7 +26,7 @@ from syncline.measure.validation.cluster_files import (
     bandwidth_bytes_per_s,
     collective_link,
     collective_row_s,
-    in_pieces,
+    in_several_calls,
 )
 from syncline.measure.validation.measured_steps import error_of
 from syncline.measure.validation.published import is_over_own_network, model_of, source_of, step_bounds
@@ -71,7 +71,9 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if in_pieces(row) and link != LONG_LINK:  # one basis for all such links: on each a few of these rows are slow
+        if (
+            in_several_calls(row) and link != LONG_LINK
+        ):  # one basis for all such links: on each a few of these rows are slow
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
@@ -216,7 +218,7 @@ class Stage(NamedTuple):
 
 def _is_nccl_ring(row: Mapping[str, str]) -> bool:
     """Return whether a row is an all-reduce of NCCL in one call."""
-    return row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
+    return row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_several_calls(row)
 
 
 def _is_nccl_ring_on_shaped_link(row: Mapping[str, str]) -> bool:
@@ -240,7 +242,7 @@ STAGES = (
         "gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"),
         lambda row: row["backend"] == "gloo" and row["collective"] != "send",
     ),
-    Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_pieces),
+    Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_several_calls),
 )  # fmt: skip
 """Stages in the order of the fits."""
 
@@ -297,7 +299,7 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
 
 
 def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str) -> list[dict[str, Any]]:
-    """Return statistics of each stage's errors, after a fit without rows with this value in the column ``held_out``."""
+    """Return statistics of the errors on rows, by stage; ``held_out`` and ``value`` label those left out of the fit."""
     error_rows = []
     for stage in STAGES:
         is_reported = stage.is_reported or stage.is_fitted  # by default, a stage reports all fitted rows

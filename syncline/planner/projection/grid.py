@@ -219,7 +219,7 @@ class ProjectedGrid:
             if grid.path not in WITH_COLUMN:
                 # In projections the column ``algorithm`` has the algorithms that the requested policy chose.
                 name = "asked_algorithm" if grid.path == "algorithm" else grid.path
-                columns[name] = np.array([indices[position] for indices in value_indices]), grid.shown
+                columns[name] = np.array([indices[position] for indices in value_indices]), grid.labels
         return columns
 
 

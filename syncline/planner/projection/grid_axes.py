@@ -65,7 +65,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         # All grids over one field share a column. Its first value, None, is that of variants that no such grid changes.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         value_indices = np.where(grid_indices >= 0, len(values) + grid_indices, value_indices)
-        columns[grid.path] = value_indices, (*values, *grid.shown)
+        columns[grid.path] = value_indices, (*values, *grid.labels)
     return tuple(variants), columns
 
 
@@ -164,7 +164,7 @@ class NetworkGrid:
         # A grid has the same independent number, with the same values, on each base: take those of the first one.
         for grid, name_and_values, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
             if name_and_values is None:
-                columns[grid.path] = indices, grid.shown
+                columns[grid.path] = indices, grid.labels
                 continue
             name, values = name_and_values
             if name not in LINK_COLUMNS:  # projections have these columns already

@@ -58,7 +58,7 @@ class RunFolder:
     def __init__(self, path: Path, exact: bool = False) -> None:
         """Lock the folder's name, and rename or remove the folders that dead processes left under it."""
         self._lock = lock_path(path, exact=exact, kind="folder")
-        self.path, self.working = self._lock.path, self._lock.working()
+        self.path, self.working = self._lock.path, self._lock.partial_path()
         self._lock.on_abandon = self._abandon
         try:
             for leftover in self._lock.leftovers():

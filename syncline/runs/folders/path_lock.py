@@ -70,7 +70,7 @@ class PathLock:
         self._descriptor = None
         self._deferral.end()
 
-    def working(self) -> Path:
+    def partial_path(self) -> Path:
         """Return the path under which this process writes results until they are complete."""
         return self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
 
@@ -84,7 +84,7 @@ class PathLock:
 def is_locked(path: Path, pid: int | None = None) -> bool:
     """Return whether another process holds the lock of a path.
 
-    On a file system without locks the result is whether the process with the id ``pid`` exists.
+    If the lock has no file, or the file system no locks, the result is whether the process with the id ``pid`` exists.
     """
     try:
         with _lock_file(path).open("r+b") as lock_file:

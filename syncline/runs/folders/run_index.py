@@ -218,7 +218,7 @@ def remove_run(entry: RunEntry) -> None:
             has_locks = lock.excludes_others  # without locks only the writer's id tells if it runs
             if writer_pid is not None and not has_locks and is_alive(writer_pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            shutil.rmtree(path.rename(lock.working()) if writer_pid is None else path)
+            shutil.rmtree(path.rename(lock.partial_path()) if writer_pid is None else path)
         finally:
             lock.release()
     except OSError as error:

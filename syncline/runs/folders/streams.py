@@ -26,7 +26,7 @@ FOLDER = "streams"
 SECONDS_BETWEEN_WRITES = 1.0
 """Seconds between two writes: the results that a killed process can lose, besides its current step."""
 
-MOST_TIME_WRITING = 0.02
+MAX_WRITING_SHARE = 0.02
 """Largest part of a training's time that is spent on writing: after a slow write the next one waits longer."""
 
 
@@ -70,7 +70,7 @@ class SeedStream:
             return
         self._write(done)
         end_s = time.monotonic()
-        self._next_write_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / MOST_TIME_WRITING)
+        self._next_write_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / MAX_WRITING_SHARE)
 
     def finish(self) -> None:
         """Write the rows that still wait in memory."""

@@ -380,7 +380,7 @@ def _kind(stream: str, activity: str) -> str:
     return activity if activity in ("encode", "trigger", "optimizer") else "compute"
 
 
-def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any] | None:
+def collectives_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any] | None:
     """Return the chart of the collectives in the first steps of each method, with the bytes that a worker sends.
 
     The result is None if there was no collective.

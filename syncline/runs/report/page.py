@@ -22,7 +22,7 @@ from syncline.planner.pages import templates
 from syncline.planner.tables.layout import Sheet
 from syncline.planner.tables.table import RowsTable, as_text
 from syncline.runs.folders.result_files import plain
-from syncline.runs.report.charts import loss_lines, named_lines, placement_chart, spans_chart
+from syncline.runs.report.charts import collectives_chart, loss_lines, named_lines, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of, titled
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.words import caveats_of, summary_of_result, warnings_of
@@ -274,7 +274,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
     ledger = result.file("ledger.parquet")
     if ledger is None:
         missing.append("a ledger of collectives")
-    placement = None if ledger is None else placement_chart(ledger, names)
+    placement = None if ledger is None else collectives_chart(ledger, names)
     if placement is not None:
         charts[f"r{number}-placement"] = placement
         section["placement"] = f"r{number}-placement"

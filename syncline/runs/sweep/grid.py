@@ -87,8 +87,8 @@ class SweptSpec:
         method_names = tuple(method.name for method in compare_spec.methods)
         network_names = tuple(network.name for network in compare_spec.networks)
         comparison_grids = [
-            Grid("method", tuple(fields["methods"]), origin="methods", shown=method_names),
-            Grid("network", tuple(fields["networks"]), origin="networks", shown=network_names),
+            Grid("method", tuple(fields["methods"]), origin="methods", labels=method_names),
+            Grid("network", tuple(fields["networks"]), origin="networks", labels=network_names),
         ]
         for field_name in ("methods", "networks", "target_loss"):  # a run has none of these
             fields.pop(field_name, None)
@@ -151,7 +151,7 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
     methods: list[str] = []  # values of the grid over methods, if there is one
     for grid in shared_grids:
         if grid.path == "method":
-            methods += map(str, grid.shown)
+            methods += map(str, grid.labels)
     for grid in grids:
         if grid.method and not methods:
             raise SpecError(grid.origin, grid.method, "a grid over methods, too")
@@ -160,7 +160,7 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
     for shared_pairs in _index_product(shared_grids):
-        chosen_method = [str(grid.shown[index]) for grid, index in shared_pairs if grid.path == "method"]
+        chosen_method = [str(grid.labels[index]) for grid, index in shared_pairs if grid.path == "method"]
         own_grids = [grid for grid in grids if grid.method and grid.method in chosen_method]
         for own_pairs in _index_product(own_grids):
             yield [*shared_pairs, *own_pairs]
@@ -184,7 +184,7 @@ def configurations(
     all_configurations = []
     for number, pairs in enumerate(combinations(grids), start=first):
         spec = base.spec_with([(grid, grid.values[index]) for grid, index in pairs], seeds)
-        shown_values = {grid.path: grid.shown[index] for grid, index in pairs}
+        shown_values = {grid.path: grid.labels[index] for grid, index in pairs}
         all_configurations.append(Configuration(number, shown_values, spec))
     for grid in grids:
         if grid.path in ("method", "network"):
@@ -200,7 +200,7 @@ def _refuse_equal_names(grid: Grid, all_configurations: Sequence[Configuration])
         value = configuration.values[grid.path]
         if name in value_of_name and value_of_name[name] != value:
             expected = f"different names; {name!r} is named twice (a method's label is its name)"
-            raise SpecError(grid.origin, list(grid.shown), expected)
+            raise SpecError(grid.origin, list(grid.labels), expected)
         value_of_name[name] = value
 
 

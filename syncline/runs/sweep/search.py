@@ -73,7 +73,7 @@ class Tuned:
 
         With ``1-`` before both ends the search draws the distance of the field to 1:
 
-        >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
+        >>> Tuned.parse("method.beta=1-0.1..1-0.001").value_range
         [0.9, 0.999]
         """
         path, _, values_text = text.partition("=")
@@ -88,7 +88,7 @@ class Tuned:
         return cls.from_ends(path, (_yaml_value(low), _yaml_value(high)), option, written=values_text)
 
     @property
-    def shown(self) -> list[float]:
+    def value_range(self) -> list[float]:
         """Return the smallest and the largest value of the field, for tables."""
         return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
 
@@ -213,7 +213,7 @@ NO_SEARCH = Search()
 
 def _single_value(grid: Grid, index: int) -> Grid:
     """Return a grid with one of its values."""
-    return replace(grid, values=(grid.values[index],), shown=(grid.shown[index],))
+    return replace(grid, values=(grid.values[index],), labels=(grid.labels[index],))
 
 
 class _Study:
@@ -234,9 +234,10 @@ class _Study:
         self.grids, self.method = grids, ""
         for grid in grids:
             if grid.path == "method":
-                self.method = str(grid.shown[0])
+                self.method = str(grid.labels[0])
+        # A study has one method, so that a field for this method is one for all: the empty name.
         self.tuned = [replace(field, method="") for field in tuned if field.method in ("", self.method)]
-        values_of_study = canonical([[grid.path, grid.shown] for grid in grids])
+        values_of_study = canonical([[grid.path, grid.labels] for grid in grids])
         seed = seed64(SEARCH_SEED, "search", values_of_study) % 2**32  # a sampler takes 32 bits
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -70,10 +70,10 @@ def sweep(
     base = SweptSpec.from_spec(spec, overrides, grid)
     sweep_seeds = seeds_of(seeds)
     grids = [*base.grids, *grid]
-    sweep_facts = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
+    sweep_facts = {"name": base.name, "grids": {_full_path(field): field.labels for field in grids}}
     if search != NO_SEARCH:
         batches, num_configurations = search.batches(base, grids, sweep_seeds, equal_effort=equal_effort)
-        sweep_facts["tuned"] = {_full_path(field): field.shown for field in search.tuned}
+        sweep_facts["tuned"] = {_full_path(field): field.value_range for field in search.tuned}
     else:
         all_configurations = configurations(base, grids, sweep_seeds)
         if equal_effort:

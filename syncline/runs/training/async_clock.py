@@ -183,7 +183,7 @@ class AsyncTrained:
             "ages_above": np.bincount(np.array(merge_ages, dtype=np.int64)).tolist(),
             "contributions": np.bincount(updates["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.result.steps_of(workers).tolist(),
-            "waited_s": self.result.wait_s.tolist(), "waited_for_s": self.waited_for_s().sum(0).tolist(),
+            "waited_s": self.result.wait_s.tolist(), "waited_for_s": self.waited_for_s().sum(axis=0).tolist(),
         }  # fmt: skip
 
     def waited_for_s(self) -> Floats:

@@ -260,7 +260,7 @@ class AsyncWorkers(EventObserver):
         self.arrived[server] = []
 
     @torch.no_grad()
-    def _apply_mean_of_team(self, server: int) -> bool:
+    def _try_to_apply_mean(self, server: int) -> bool:
         """Pass the arrived updates to the server's rule as one mean, and return whether this was possible.
 
         This needs the updates of one whole team, with equal weights, from the same model, sent without rounding.
@@ -285,7 +285,7 @@ class AsyncWorkers(EventObserver):
         """Make a new version of a server's model from the ``count`` updates that have arrived."""
         if not self.has_local_steps:  # the server's own optimizer applies the gradients
             self.optimizers[0].set_lr(self.num_updates)
-        if self._apply_mean_of_team(server):
+        if self._try_to_apply_mean(server):
             self.arrived[server] = []
         else:  # the server's rule takes them one by one
             self._apply_arrived(server)

@@ -35,7 +35,7 @@ from syncline.problems import (
     parameter_stages,
     split_into_stages,
 )
-from syncline.runs.training.stage_updates import BACKWARD_FORWARDS, StageWork, TrainedStages, added_update_s
+from syncline.runs.training.stage_updates import BACKWARD_PER_FORWARD, StageWork, TrainedStages, added_update_s
 from syncline.runs.training.trained import (
     Trained,
     build_task,
@@ -295,8 +295,8 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     assert pipeline is not None
     model = gpt_shape(problem)
     flops_by_stage = np.array(stage_flops(model, pipeline.stages))
-    # A step is a forward pass, and a backward pass that takes as long as BACKWARD_FORWARDS forward passes.
-    all_forwards_s = undisturbed_step_s(spec, flops) / (1 + BACKWARD_FORWARDS)
+    # A step is a forward pass, and a backward pass that takes as long as BACKWARD_PER_FORWARD forward passes.
+    all_forwards_s = undisturbed_step_s(spec, flops) / (1 + BACKWARD_PER_FORWARD)
     forward_s = all_forwards_s * flops_by_stage / flops_by_stage.sum()
     bytes_per_number = FP32_BYTES if spec.number_format == "fp32" else SIXTEEN_BIT_BYTES
     activation_bytes = float(bytes_per_number * problem.batch_size * problem.context * model.width)

@@ -16,8 +16,8 @@ from syncline.methods import MethodBase
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
 
-BACKWARD_FORWARDS = 2
-"""Forward passes that take as long as a backward pass, by their FLOPs."""
+BACKWARD_PER_FORWARD = 2
+"""Seconds of a backward pass over those of a forward pass, by their FLOPs."""
 
 MICROBATCHES_PER_STAGE = 4
 """Micro-batches per stage in the shorter of the two simulations that give the steady state."""
@@ -47,7 +47,7 @@ class StageWork:
     """The computing time and the traffic of a batch in a pipeline of K stages.
 
     Args:
-        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times as long.
+        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_PER_FORWARD` times as long.
         activation_bytes: bytes of a batch's activations, or of their gradient, between two stages.
         update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
@@ -85,7 +85,7 @@ def async_update_times(work: StageWork, network: Network) -> UpdateTimes:
     short_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=short_updates))
     long_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=long_updates))
     update_s = (long_s - short_s) / (long_updates - short_updates)
-    return UpdateTimes(update_s, first_s=long_s - (long_updates - 1) * update_s)
+    return UpdateTimes(update_s, first_s=long_s - (long_updates - 1) * update_s)  # backwards from the last one
 
 
 @lru_cache(maxsize=1024)
@@ -118,7 +118,7 @@ def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, m
     """Return the simulated timeline of a pipeline schedule, ``1f1b`` or ``async-1f1b``."""
     stages = len(work.forward_s)
     forward_s = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
-    backward_s = BACKWARD_FORWARDS * forward_s
+    backward_s = BACKWARD_PER_FORWARD * forward_s
     if schedule_name == "async-1f1b":
         for stage, update_s in enumerate(work.update_s):
             # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
@@ -160,7 +160,7 @@ class TrainedStages:
         stages = len(work.forward_s)
         ends_s = updates_of(work, network, self.microbatches).seconds_until(np.arange(1, self.steps + 1))
         wall_s = float(ends_s[-1])
-        compute_s = ((1 + BACKWARD_FORWARDS) * sum(work.forward_s) + sum(work.update_s)) / stages
+        compute_s = ((1 + BACKWARD_PER_FORWARD) * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
         if self.microbatches is None:  # asynchronous stages
             shown_steps = min(self.steps, max(self.timeline_steps, 1))

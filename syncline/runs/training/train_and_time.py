@@ -273,7 +273,7 @@ def _clock_without_failures(
     encode_bandwidth = spec.compute.encode_bandwidth
     # Only completed steps are sampled, because an interrupted run may have planned a billion.
     compute_s = spec.step_times(slowdown * undisturbed_step_s(spec, work.flops), steps=len(readbacks))
-    return faulty_clock(
+    return clock_with_faults(
         spec, calls, compute_s,
         network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)),
         present=present,
@@ -286,7 +286,7 @@ def _clock_without_failures(
     )  # fmt: skip
 
 
-def faulty_clock(
+def clock_with_faults(
     spec: Training,
     calls: Iterable[Call],
     compute_s: np.ndarray,

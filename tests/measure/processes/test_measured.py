@@ -13,7 +13,7 @@ import torch
 from syncline.comm import Communicator, ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.parts import separate_streams
+from syncline.measure.launching.rank_files import separate_streams
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import (
     Lap,

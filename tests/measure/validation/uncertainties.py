@@ -45,7 +45,7 @@ from syncline.measure.validation.cluster_files import (
     GPT_STEPS,
     MIB,
     UNCHANGED,
-    in_pieces,
+    in_several_calls,
     read_table,
 )
 from syncline.measure.validation.measured_steps import errors_by_cell, read_points, recomputes
@@ -260,7 +260,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, link: Link) -> float:
 def _collectives() -> Iterator[tuple[str, str, str, int, float, Link, float]]:
     """Yield library, source, kind, workers, bytes, link and measured seconds of collectives over links."""
     for row in read_table(COLLECTIVES)[1]:
-        if row["collective"] in ("all_reduce", "broadcast", "reduce") and not in_pieces(row):
+        if row["collective"] in ("all_reduce", "broadcast", "reduce") and not in_several_calls(row):
             is_default = UNCHANGED in (row["delay_ms"], row["gbit_s"])
             link = Link(DATA_CENTRE_S, CARD_BYTES_PER_S)
             if not is_default:

@@ -41,7 +41,7 @@ def test_of_a_file_that_was_cut_off_anywhere_all_whole_parts_are_read(tmp_path):
 def test_what_is_merged_from_streams_is_what_a_whole_run_writes(every_write, tmp_path, monkeypatch):
     if every_write:  # after each step, whatever the clock says
         monkeypatch.setattr(streams, "SECONDS_BETWEEN_WRITES", 0.0)
-        monkeypatch.setattr(streams, "MOST_TIME_WRITING", float("inf"))
+        monkeypatch.setattr(streams, "MAX_WRITING_SHARE", float("inf"))
         monkeypatch.setattr("syncline.runs.training.trained.SECONDS_BETWEEN_REPORTS", 0.0)
     spec = bowl()
     compare(spec, tmp_path / "whole", jobs=1)
@@ -63,7 +63,7 @@ def test_a_training_that_crashes_leaves_the_steps_before(tmp_path, monkeypatch):
     monkeypatch.setattr("syncline.runs.training.trained.SECONDS_BETWEEN_REPORTS", 0.0)
     # As if a second passed with each step.
     monkeypatch.setattr(streams, "SECONDS_BETWEEN_WRITES", 0.0)
-    monkeypatch.setattr(streams, "MOST_TIME_WRITING", float("inf"))
+    monkeypatch.setattr(streams, "MAX_WRITING_SHARE", float("inf"))
 
     def crash(done):
         if done == 30:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
-from syncline.runs.report.charts import OWN_NETWORK, final_curves, lines_chart, placement_chart, spans_chart
+from syncline.runs.report.charts import OWN_NETWORK, collectives_chart, final_curves, lines_chart, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of, titled
 from syncline.runs.report.shares import ranges_of, time_shares
 from syncline.runs.report.words import summary_of_result, warnings_of
@@ -92,7 +92,7 @@ def test_spans_are_those_of_the_timeline_in_their_round():
 
 def test_what_is_sent_is_the_ledger():
     ledger = pq.read_table(compared().folder / "ledger.parquet").to_pandas()
-    chart = placement_chart(compared().folder / "ledger.parquet", ["ddp-adam", HARMFUL])
+    chart = collectives_chart(compared().folder / "ledger.parquet", ["ddp-adam", HARMFUL])
     assert chart["all"] == 40 and chart["steps"] == 32
     for lane in chart["lanes"]:
         own = ledger[(ledger["method"] == lane["name"]) & (ledger["step"] < chart["steps"])]

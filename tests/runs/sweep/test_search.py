@@ -129,7 +129,7 @@ def test_of_a_decay_rate_it_is_what_it_lacks_to_one_that_is_drawn_log_uniformly(
     lacking = [1 - row["method.rule.momentum"] for row in result.rows]
     assert all(1e-4 * (1 - 1e-9) <= one <= 0.5 for one in lacking) and min(lacking) < 1e-3 and max(lacking) > 0.1
     zero = Tuned.parse("method.rule.momentum=1-1..1-0.1")
-    assert zero.shown == [0, 0.9]
+    assert zero.value_range == [0, 0.9]
     with pytest.raises(
         SpecError, match=r"--tune method.lr: got '1-2.0..1-0.1'; expected two numbers from 0 to below 1"
     ):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.devices import training_device
-from syncline.measure.launching.parts import lines_of, measured_history, spans_from_laps
+from syncline.measure.launching.rank_files import lines_of, measured_history, spans_from_laps
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task
@@ -84,13 +84,13 @@ class Step(NamedTuple):
     Attributes:
         number: number of the step among its worker's, from 0: it decides the data.
         begun_before: number of the step among the steps of all workers, see `StepNumber`.
-        kept_before: the same without lost steps, see `StepNumber`.
+        not_lost_before: the same without lost steps, see `StepNumber`.
     """
 
     worker: int
     number: int
     begun_before: int
-    kept_before: int
+    not_lost_before: int
     begun_ns: int
     ended_ns: int
     loss: list[float]
@@ -100,8 +100,8 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     """Return the server's events and the arrived steps, in their order, as columns of a table.
 
     Columns: ``event``, ``worker``, ``value`` (the number of a step, the age of an arrived update, the number of updates
-    of a version, or the number of steps that a failure lost), ``count`` (for a step, its ``kept_before``) and ``at_s``;
-    null without a value.
+    of a version, or the number of steps that a failure lost), ``count`` (for a step, its ``not_lost_before``) and
+    ``at_s``; null without a value.
     """
     field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}  # a reply has no value
     rows: list[tuple[int, tuple[Any, ...]]] = []  # number of steps that began before a row, and its columns
@@ -112,7 +112,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
             rows.append((event["steps_before"], (name, event.get("worker"), value, None, event["at_s"])))
     for step in lines.steps():
         at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
-        rows.append((step.begun_before, ("step", step.worker, step.number, step.kept_before, at_s)))
+        rows.append((step.begun_before, ("step", step.worker, step.number, step.not_lost_before, at_s)))
     rows.sort(key=lambda row: row[0])  # the sort is stable, so that an event precedes the step that begins after it
     names = ("event", "worker", "value", "count", "at_s")
     return {name: [columns[index] for _, columns in rows] for index, name in enumerate(names)}

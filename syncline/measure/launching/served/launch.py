@@ -14,8 +14,8 @@ import cloudpickle
 from syncline.comm.devices import training_device
 from syncline.errors import SpecError
 from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, run_to_end, write_results
-from syncline.measure.launching.parts import tensors_from_json
 from syncline.measure.launching.process import Launch
+from syncline.measure.launching.rank_files import tensors_from_json
 from syncline.measure.launching.served.events import ServerLines, history_of, measured_result, order_columns
 from syncline.measure.launching.served.server import server_process
 from syncline.measure.launching.served.worker import worker_process
@@ -87,30 +87,30 @@ def launch_served(
     check_served(spec, options)
     check_processes("workers", spec.workers)
     check_training(spec, spec.method)
-    options.devices(spec.workers + 1)  # refuses a missing GPU
+    options.devices(spec.workers + 1)  # with the server; refuses a missing GPU
     spec, step_s = with_measured_step(spec)
     listener = open_listener(options.port)
     with RunFolder(out, exact) as folder, listener:
         folder.spec(spec)
-        parts = folder.working / "ranks"
-        parts.mkdir()
+        ranks_folder = folder.working / "ranks"
+        ranks_folder.mkdir()
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
         server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
         server = spec.workers  # the server's rank
         targets: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-            (worker_process, (packed, options, port, keys, parts)) for keys in worker_keys
+            (worker_process, (packed, options, port, keys, ranks_folder)) for keys in worker_keys
         ]
-        targets.append((server_process, (packed, options, listener, server_keys, parts)))
-        processes = ServedProcesses(targets, parts, options.timeout_s, options.rejoins, PRELOAD)
+        targets.append((server_process, (packed, options, listener, server_keys, ranks_folder)))
+        processes = ServedProcesses(targets, ranks_folder, options.timeout_s, options.rejoins, PRELOAD)
 
         def on_poll(progress: Progress) -> None:
             if on_progress:
                 on_progress(int(progress.counters[server, DONE]))
 
         # Once the server's process has started, it has its own copy of the listener.
-        ended = run_to_end(partial(processes.run, on_start=listener.close, on_poll=on_poll), parts)
+        ended = run_to_end(partial(processes.run, on_start=listener.close, on_poll=on_poll), ranks_folder)
         on_poll(processes.progress)  # reports the last steps
-        result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
+        result = _write_served(folder, spec, options, ranks_folder, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 
 
@@ -124,12 +124,13 @@ class _Measured(NamedTuple):
 
 
 def _write_served(
-    folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, departures: Sequence[Departure],
-    step_s: float | None,
+    folder: RunFolder, spec: RunSpec, options: Launch, ranks_folder: Path, ended: Ended,
+    departures: Sequence[Departure], step_s: float | None,
 ) -> dict[str, Any]:  # fmt: skip
     """Write the measurements into the folder, next to the simulator's results; see `write_launch`."""
-    lines = ServerLines.from_folder(parts)
-    record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
+    lines = ServerLines.from_folder(ranks_folder)
+    record = ended.record(spec, options, spec.workers + 1, step_s)  # with the server
+    record["device"] = lines.facts.get("device")
     record["failed"] = lines.end.get("stuck") or record["failed"]  # the server knows best why it could not go on
     record["departures"] = [asdict(departure) for departure in departures]
     returns = lines.named("join")[spec.workers :]  # the first P joins are the first starts of the workers
@@ -139,7 +140,7 @@ def _write_served(
         record |= {"machines": 1, "problem": lines.facts["problem"]}
         record |= _measured_and_simulated_rows(spec, measured, is_step_measured=step_s is not None)
     folder.json("run", environment() | record)
-    parameters_file = parts / "server.pt"
+    parameters_file = ranks_folder / "server.pt"
     if parameters_file.exists():
         parameters_file.replace(folder.working / "parameters.pt")
     if lines.facts:
@@ -150,7 +151,7 @@ def _write_served(
         write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
         tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in process_names]
         write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
-    shutil.rmtree(parts)  # last: after a failed write the files still exist
+    shutil.rmtree(ranks_folder)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
     return {name: record[name] for name in names}
 

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from syncline.comm.devices import name_of_device
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import LineFile, tensors_to_json
 from syncline.measure.launching.process import Launch
+from syncline.measure.launching.rank_files import LineFile, tensors_to_json
 from syncline.measure.launching.served.events import FILE
 from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (

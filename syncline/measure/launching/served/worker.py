@@ -76,10 +76,10 @@ class RoundReport(_Head):
         if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not asked for")
         previous_begun, previous_ns = -1, max(zero_ns, self.begun_ns)
-        for _, begun_before, kept_before, begun_ns, ended_ns in self.steps:
+        for _, begun_before, not_lost_before, begun_ns, ended_ns in self.steps:
             if not previous_begun < begun_before < num_begun:
                 raise MalformedMessage("a number that no step has")
-            if kept_before > begun_before:
+            if not_lost_before > begun_before:
                 raise MalformedMessage("more kept steps than steps")
             if not previous_ns <= begun_ns <= ended_ns:
                 raise MalformedMessage("times out of order")
@@ -165,7 +165,7 @@ def _work(
             losses.append(local_worker.task.step_gradients(number))
             watch.begin_optimizer()
             step_number = register.begin_step(rank)
-            local_worker.step(step_number.kept_before)
+            local_worker.step(step_number.not_lost_before)
             if slowdown:
                 watch.slow_down(slowdown)
             watch.end()

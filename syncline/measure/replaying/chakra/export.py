@@ -84,7 +84,7 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
         flops_and_bytes = [(operation.flops, operation.nbytes) for operation in operations]
         attributes[f"segment.{index}"] = list(itertools.chain.from_iterable(flops_and_bytes))
         if any(operation.shape for operation in operations):
-            kernels = [operation[2:] for operation in operations]  # kind, precision, shape and causal
+            kernels = [(work.kind, work.precision, work.shape, work.causal) for work in operations]
             attributes[f"kernels.{index}"] = json.dumps(kernels)
     add_attributes(head, **{f"{PREFIX}{name}": value for name, value in attributes.items()})
     return head
@@ -208,7 +208,7 @@ class NodeBuilder:
         # The script asked for ``event.asked``. NCCL and gloo implement a barrier as an all-reduce; ASTRA-sim has none.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
-        group_number = self.numbers.groups.get((group_name, event.ranks), 0)
+        group_number = self.numbers.groups.get((group_name, event.ranks), 0)  # 0: all ranks
         add_attributes(
             node, is_cpu_op=False, comm_type=COLLECTIVE_TYPES.index(collective.upper()), comm_size=event.payload_bytes,
             pg_name=str(group_number), group=group_name, site=event.site,

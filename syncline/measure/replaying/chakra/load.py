@@ -259,7 +259,7 @@ class RecordBuilder:
             self._segment_s.append(seconds)
         self.record.events.append(Computed(self._segment_of[key], stream))
         self._stream_of[node.id], self._last_node[stream] = stream, node.id
-        self._mark_positions[node.id] = len(self.record.events)
+        self._mark_positions[node.id] = len(self.record.events)  # for `build`, if a stream waits for this node
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
         """Append the event of a node that is a collective to the record."""

@@ -15,8 +15,8 @@ from syncline.comm.devices import devices
 from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.parts import separate_streams
 from syncline.measure.launching.pipeline import _Sender
+from syncline.measure.launching.rank_files import separate_streams
 from syncline.measure.processes.rendezvous import (
     LOOPBACK,
     Place,

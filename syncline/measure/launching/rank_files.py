@@ -109,7 +109,7 @@ class _RankLines:
                 self.facts |= line
 
 
-def read_parts(
+def read_rank_files(
     folder: Path, spec: RunSpec, wall_s: float, interrupted: bool, processes: int | None = None
 ) -> MeasuredRun | None:
     """Return the training in the files of all processes, up to the last step that all have completed.
