@@ -15,16 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from syncline.analysis.axes import (  # fmt: skip
-    draw_legend,
-    draw_line,
-    legend_above,
-    line_samples,
-    new_figure,
-    panel_grid,
-    place_ticks,
-    time_ticks,
-)
+from syncline.analysis import axes
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_bytes
@@ -75,22 +66,22 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     if times.size:
         lowest, highest = float(times.min()), float(times.max())
     with figure_style():
-        fig = new_figure(max(4.2, 2.5 * num_columns), 0.9 + 2.2 * num_rows)
-        for ax, panel in zip(panel_grid(fig, len(panels), num_columns), panels, strict=True):
+        fig = axes.new_figure(max(4.2, 2.5 * num_columns), 0.9 + 2.2 * num_rows)
+        for ax, panel in zip(axes.panel_grid(fig, len(panels), num_columns), panels, strict=True):
             ax.set_yscale("log")
             ax.set_ylim(lowest / 2, highest * 2)
-            place_ticks(ax.yaxis, time_ticks(lowest / 2, highest * 2))
+            axes.place_ticks(ax.yaxis, axes.time_ticks(lowest / 2, highest * 2))
             ax.yaxis.set_minor_locator(NullLocator())
             _draw_panel(ax, panel, styles, at_nbytes)
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
-        handles = line_samples(styles)
+        handles = axes.line_samples(styles)
         if any(panel.shown_crossovers() for panel in panels):
             handles.append(Line2D([], [], label="the fastest changes", **CIRCLE))
         if at_nbytes > 0:
             handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=MARKED_SIZE_COLOR,
                                   label=format_bytes(at_nbytes)))  # fmt: skip
-        draw_legend(fig, handles, title)
+        axes.draw_legend(fig, handles, title)
     return fig
 
 
@@ -103,7 +94,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     ax.xaxis.set_minor_locator(LogLocator(base=10, numticks=20))
     ax.xaxis.set_minor_formatter(NullFormatter())
     for name, seconds in panel.seconds.items():
-        draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
+        axes.draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
     for nbytes, seconds_there in panel.shown_crossovers():
         ax.plot(nbytes, seconds_there, **CIRCLE, zorder=5, label="_circle")  # legends omit labels with an underscore
         note = ax.annotate(format_bytes(nbytes), (nbytes, seconds_there), (4, -5), textcoords="offset points", va="top",
@@ -161,15 +152,15 @@ def speedup_over_bandwidth(
     lowest = min(0.9, float(values.min()) / 1.1)
     highest = max(1.2, float(values.max()) * 1.15)
     with figure_style():
-        fig = new_figure(max(4.6, 0.7 + PANEL_IN * num_columns), 0.8 + 2.5 * num_rows)
-        for index, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), num_columns), panels, strict=True)):
+        fig = axes.new_figure(max(4.6, 0.7 + PANEL_IN * num_columns), 0.8 + 2.5 * num_rows)
+        for index, (ax, panel) in enumerate(zip(axes.panel_grid(fig, len(panels), num_columns), panels, strict=True)):
             bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
             mark_bandwidths(ax, marks, width_in=PANEL_IN - 0.5)  # without the labels of the y axis
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
-                draw_line(ax, bandwidths, y=curve, style=replace(styles[name], marker=""), label=name)
+                axes.draw_line(ax, bandwidths, y=curve, style=replace(styles[name], marker=""), label=name)
                 point_bandwidths, point_speedups = np.array(panel.points.get(name, ())).reshape(-1, 2).T
                 ax.plot(point_bandwidths, point_speedups, linestyle="none", marker=styles[name].marker,
                         color=styles[name].color, markersize=4.5,
@@ -177,7 +168,7 @@ def speedup_over_bandwidth(
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
             ax.set_xlabel("bandwidth" if index + num_columns >= len(panels) else "")
             ax.set_ylabel(label if index % num_columns == 0 else "")
-        legend_above(fig, styles, title)
+        axes.legend_above(fig, styles, title)
     return fig
 
 

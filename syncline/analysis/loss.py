@@ -12,17 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from syncline.analysis.axes import (
-    draw_line,
-    label_ends,
-    legend_above,
-    log_time_axis,
-    new_figure,
-    place_ticks,
-    step_axis,
-    thinned,
-    time_unit,
-)
+from syncline.analysis import axes
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.costmodel.network.link import Link
@@ -62,10 +52,10 @@ def loss_against_steps(
         raise SpecError("curves", [], "at least one curve")
     targets = _target_losses(target)
     with figure_style():
-        fig = new_figure(5.0, 2.7 + _legend_height_in(curves))
+        fig = axes.new_figure(5.0, 2.7 + _legend_height_in(curves))
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, logarithmic=log_loss)
-        step_axis(ax, max(float(curve.step[-1]) for curve in curves))
+        axes.step_axis(ax, max(float(curve.step[-1]) for curve in curves))
         styles = method_styles(curve.label for curve in curves)
         ends = []  # final loss, label and style of each line
         for curve in curves:
@@ -73,7 +63,7 @@ def loss_against_steps(
             end_loss = _draw_curve(ax, curve, x=curve.step, style=style, targets=targets)
             ends.append((end_loss, _label_with_divergence(curve), style))
         _draw_targets(ax, targets)
-        label_ends(fig, ax, ends)
+        axes.label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
     return fig
 
@@ -117,7 +107,7 @@ def loss_against_clock(
     log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
-        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _legend_height_in(curves))
+        fig = axes.new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _legend_height_in(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
             _loss_axis(ax, curves, label=loss_label if ax is panels[0] else "", logarithmic=log_loss)
@@ -126,7 +116,7 @@ def loss_against_clock(
                 _draw_curve(ax, curve, x=curve.clock_s[name] / unit_s, style=styles[curve.label], targets=targets)
             _draw_targets(ax, targets)
             ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_PER_LINE)}", loc="left")
-        legend_above(fig, {_label_with_divergence(curve): styles[curve.label] for curve in curves}, title)
+        axes.legend_above(fig, {_label_with_divergence(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
 
@@ -149,7 +139,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     """
     median, lowest, highest = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown)  # indices of the evaluations before the curve diverged
-    drawn = shown[thinned(shown.size)]
+    drawn = shown[axes.thinned(shown.size)]
     has_diverged = curve.diverged_at is not None or not shown.size  # also if it never had a finite loss
     crossings = []  # positions on the x axis where the curve reaches a target, with the target
     for target in targets:
@@ -164,7 +154,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
             next_index = int(np.searchsorted(line_x, reached_at))
             line_x = np.insert(line_x, next_index, reached_at)
             line_y = np.insert(line_y, next_index, np.float64(target))
-    draw_line(ax, line_x, y=line_y, style=style, label=curve.label)
+    axes.draw_line(ax, line_x, y=line_y, style=style, label=curve.label)
     if len(curve.loss) > 1:
         _draw_band(ax, x[drawn], lowest=lowest[drawn], highest=highest[drawn], style=style)
     if has_diverged:
@@ -259,7 +249,7 @@ def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool)
     ax.set_ylim(low, high)
     if logarithmic and high < 10 * low:  # where powers of ten would leave one label or none
         values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
-        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if low <= value <= high])
+        axes.place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if low <= value <= high])
         ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylabel(label)
 
@@ -270,10 +260,10 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     if logarithmic:
         # The earliest evaluation after the start, whose time of 0 has no logarithm.
         first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
-        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))  # some length, even with one evaluation
+        axes.log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))  # some length, even with one evaluation
         ax.set_xlabel("wall-clock time")
         return 1.0  # a logarithmic axis is in seconds, its labels have their own units
-    unit, unit_s = time_unit(last_s)
+    unit, unit_s = axes.time_unit(last_s)
     ax.set_xlim(0, last_s / unit_s or 1)  # any length will do if no time passes
     ax.set_xlabel(f"wall-clock time ({unit})")
     return unit_s

@@ -50,7 +50,6 @@ class ProcessGroupCommunicator(Communicator):
         membership: Membership | None = None,
         transport: Transport | None = None,
     ) -> None:
-        """Join a process group in which each process holds ``workers_per_process`` workers."""
         if membership is not None:
             raise SpecError("membership", "given", "none: only simulated workers leave and come back")
         check_count("workers_per_process", workers_per_process)
@@ -163,7 +162,6 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        """Return all workers' tensors ``(R, M, *s)`` in the row of worker ``root``, and zeros in the other rows."""
         root_process, root_row = divmod(root, self._rows)
         encoded = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
@@ -177,7 +175,6 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
         # The encoded row, ``(1, *s)``; in the target's process the transport overwrites it.
@@ -203,7 +200,6 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
-        """Return the means over blocks of ``size`` neighbours, each worker's own block in its row."""
         subgroup_comm = self._subgroup_communicator(range(size))
         if subgroup_comm is not None:
             return subgroup_comm.all_reduce_coalesced(xs, wire=wire)
@@ -217,7 +213,6 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
-        """Return the tensors of all workers of each worker's subgroup, ``(R, len(subgroup), *s)``."""
         subgroup_comm = self._subgroup_communicator(subgroup)
         if subgroup_comm is not None:
             return subgroup_comm.all_gather(x)

@@ -58,7 +58,6 @@ class Membership:
     def __init__(
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
-        """Store the arguments, see `Membership`; raise an error if a step has no present worker."""
         check_count("workers", workers)
         if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")
@@ -112,7 +111,6 @@ class SimulatedCommunicator(Communicator):
     """
 
     def __init__(self, workers: int, replicas: int = 1, membership: Membership | None = None) -> None:
-        """Begin with an empty ledger, and all workers of all replicas in this process."""
         check_count("workers", workers)
         check_count("replicas", replicas)
         if membership is not None and (not isinstance(membership, Membership) or membership.workers != workers):
@@ -181,7 +179,6 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         if self.membership is not None:
             raise SpecError("membership", "send", "only means and maxima, if workers may be absent")
         received = self._decode_received(x, wire)

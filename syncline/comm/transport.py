@@ -242,8 +242,6 @@ class SharedMemory(Transport):
 
     @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
-        """Copy the block that each process sent to this one into ``received``, in the order of ranks."""
-
         def read(tensors: list[Tensor]) -> None:
             for block, sent_block in zip(received.view(self.processes, -1), tensors, strict=True):
                 block.copy_(sent_block.view(self.processes, -1)[self.rank])
@@ -252,8 +250,6 @@ class SharedMemory(Transport):
 
     @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
-        """Copy the tensors that all processes sent into ``gathered``, in the order of ranks."""
-
         def read(tensors: list[Tensor]) -> None:
             for part, other in zip(gathered.view(self.processes, -1), tensors, strict=True):
                 part.copy_(other.view(-1))

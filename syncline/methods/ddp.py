@@ -59,7 +59,6 @@ class DataParallelBase(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return the single period 1, because gradients are sent in each step."""
         return [1]
 
     def _build_optimizer(self, params: Iterable[Any], rule: optim.UpdateRule, **options: Any) -> optim.Method:

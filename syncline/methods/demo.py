@@ -155,7 +155,6 @@ class DeMoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return how many numbers a worker stores: the elements of the momentum."""
         return elements(tensors_of(model))
 
     @override

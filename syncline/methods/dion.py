@@ -154,7 +154,6 @@ class DionBase(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return the number of steps between exchanges, as the only period."""
         return [self._period]
 
     @override

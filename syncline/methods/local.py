@@ -87,7 +87,6 @@ class LocalSpec(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return the period of the parameters and of each averaged state."""
         tensors_per_parameter = len(self._sent_tensors(tensors_of(1)))  # all parameters have the same number of states
         return [self.period] * tensors_per_parameter
 
@@ -182,7 +181,6 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return the period of the pseudo-gradient in steps."""
         return [self.period]
 
     @override

@@ -85,12 +85,10 @@ class DESLOCSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return how many numbers a worker stores: the elements of both moments."""
         return 2 * elements(tensors_of(model))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the moments and of the step."""
         return multi_momentum_work(self.base, omegas=(1.0,), tensors=tensors) + self._step_work(tensors)
 
     @override
@@ -198,7 +196,6 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return the period of the parameters and of each averaged state."""
         return self.periods().values()
 
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:

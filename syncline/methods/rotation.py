@@ -12,19 +12,9 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import TensorShape, dion_rank
+from syncline.costmodel.compute import update_work
 from syncline.costmodel.compute.operations import memory
 from syncline.costmodel.compute.tensors import matches_patterns
-from syncline.costmodel.compute.update_work import (
-    ADAM,
-    ElementwiseWork,
-    UpdateWork,
-    fp32_product,
-    qr,
-    repeated,
-    rotation_elements,
-    rotation_work,
-    stage_renewal_intervals,
-)
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.ddp import DataParallelBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
@@ -107,18 +97,22 @@ class RotationBase(DataParallelBase):
         """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
         tensors = tensors_of(model)
         source, geometry = self._rotation_arguments["source"], self._rotation_arguments["geometry"]
-        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated_sides(model))
+        basis_elements = sum(
+            update_work.rotation_elements(m, n, source, geometry) for m, n in self._rotated_sides(model)
+        )
         return 2 * elements(tensors) + basis_elements + self._compressor_elements(tensors, reference=False)
 
     @override
-    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+    def _update_work(self, tensors: Sequence[TensorShape]) -> update_work.UpdateWork:
         """Return the operations of rotations, of renewals of bases, and of Adam for other parameters."""
         work = self._step_work(tensors)
         arguments = self._rotation_arguments
         options = {name: arguments[name] for name in ("source", "geometry", "momentum")}
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
-            work += repeated(rotation_work(rows, columns, estimate=self.estimate, **options), count)
-        return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
+            work += update_work.repeated(
+                update_work.rotation_work(rows, columns, estimate=self.estimate, **options), count
+            )
+        return work + update_work.UpdateWork(update_work.ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
     @override
     def _renewal_period(self, delay: int, stages: int) -> float | None:
@@ -132,7 +126,7 @@ class RotationBase(DataParallelBase):
         """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
         assert self.frequency is not None
         is_reversed = self.allocation == "reversed"
-        intervals = stage_renewal_intervals(list(delays), self.frequency, reversed_order=is_reversed)
+        intervals = update_work.stage_renewal_intervals(list(delays), self.frequency, reversed_order=is_reversed)
         return dict(zip(delays, intervals, strict=True))
 
     @override
@@ -279,7 +273,7 @@ class GaLoreSpec(RotationBase):
         return {"source": "gradient", "geometry": "unilateral", "momentum": "rotated", "carry": False}
 
 
-PROJECTION_WORK = ElementwiseWork(kernel_bytes=88, kernels=9)
+PROJECTION_WORK = update_work.ElementwiseWork(kernel_bytes=88, kernels=9)
 """LDAdam's errors, moments and norms of matrices that it projects."""
 
 
@@ -350,27 +344,27 @@ class LDAdamSpec(DataParallelBase):
         return super().error_feedback_elements(model, workers) + projection_errors
 
     @override
-    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+    def _update_work(self, tensors: Sequence[TensorShape]) -> update_work.UpdateWork:
         """Return the operations of projected matrices, and of Adam for other parameters.
 
         For an m by n matrix at rank r, these are eight products of ``2 m n r`` operations (six without error feedback),
         four smaller products by which the moments follow the projection, and a QR decomposition.
         """
         projected = self._projected(tensors)
-        step = PROJECTION_WORK.on(projected) + ADAM.on(t for t in tensors if t not in projected)
-        work = UpdateWork(step) + self._step_work(tensors)
+        step = PROJECTION_WORK.on(projected) + update_work.ADAM.on(t for t in tensors if t not in projected)
+        work = update_work.UpdateWork(step) + self._step_work(tensors)
         for (m, n, r), count in Counter((*sorted(t.sides), self._rank(t)) for t in projected).items():
             operations = (
-                fp32_product(r, n, m, count=2),  # (r, m) (m, n)
-                fp32_product(m, r, n),
-                fp32_product(m, n, r, count=5 if self.error_feedback else 3),
-                fp32_product(r, r, m),
-                fp32_product(r, n, r, count=3),
-                qr(m, r),
+                update_work.fp32_product(r, n, m, count=2),  # (r, m) (m, n)
+                update_work.fp32_product(m, r, n),
+                update_work.fp32_product(m, n, r, count=5 if self.error_feedback else 3),
+                update_work.fp32_product(r, r, m),
+                update_work.fp32_product(r, n, r, count=3),
+                update_work.qr(m, r),
                 memory(176 / 20 * n * r, count=20),  # 20 elementwise kernels on the moments, 176 bytes per entry in all
                 memory(68 / 15 * m * r, count=15),  # 15 kernels on the projection, 68 bytes per entry
             )
-            work += repeated(UpdateWork(operations), count)
+            work += update_work.repeated(update_work.UpdateWork(operations), count)
         return work
 
     @override

@@ -64,7 +64,6 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def one_seed_at_a_time(self) -> bool:
-        """Return whether seeds train one at a time: they do, because each seed triggers by itself."""
         return True
 
     @property

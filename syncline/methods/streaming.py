@@ -69,8 +69,6 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of all fragments, each with its offset in the period."""
-
         def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             """Return the exchange that sends a state of these parameters, or None if no parameter has the state."""
             count = self.state_elements(state, tensors)
@@ -135,8 +133,6 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of all fragments, each with its offset in the period."""
-
         def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             """Return the exchange that sends a state's tensors, or None if there are no elements."""
             count = elements(tensors)

@@ -211,7 +211,6 @@ class SignSGDSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges by which a worker votes."""
         return self.vote_exchanges(elements(tensors_of(model)), workers)
 
     @override
@@ -225,7 +224,6 @@ class SignSGDSpec(VotingBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the momentum, the vote and the step."""
         return self._voting_work(tensors, ElementwiseWork(foreach_bytes=20 if self.momentum else 8))
 
     @override
@@ -317,12 +315,10 @@ class LionCubSpec(VotingBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return how many numbers a worker stores: the elements of the momentum."""
         return elements(tensors_of(model))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the momentum, the vote and the step."""
         return self._voting_work(tensors, ElementwiseWork(kernel_bytes=24, kernels=2))
 
     @override

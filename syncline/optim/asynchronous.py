@@ -149,7 +149,6 @@ class DelayedNesterov:
     def __init__(
         self, params: Sequence[Tensor], lr: float, momentum: float, buffer_size: int, momentum_activation: float = 0.0
     ) -> None:
-        """Check the arguments, and begin with momenta and sums of updates that are zero."""
         check_unit("outer_momentum", momentum)  # the name of the field in specs
         if buffer_size < 1:
             raise SpecError("buffer_size", buffer_size, "at least 1")

@@ -120,7 +120,6 @@ class GatheringCompressor(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Return the means of the compressed tensors, and each worker's compressed tensors; see `Compressor.mean`."""
         encoded = self.encode(xs, names, comm, t)
         all_messages = torch.cat([message for message, _ in encoded], 1)
         gathered = comm.all_gather(all_messages, label=label, details=encoding_details(*xs))
@@ -157,8 +156,6 @@ class TopK(GatheringCompressor):
 
     @override
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
-        """Return the k pairs of index and value of each tensor."""
-
         def decode(x: Tensor, index: Tensor, value: Tensor) -> Tensor:
             zeros = flatten_rows(torch.zeros_like(x))
             return zeros.scatter_(1, index, self.pairs.rounded(value)).view_as(x)
@@ -173,7 +170,6 @@ class TopK(GatheringCompressor):
 
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
-        """Return the mean ``(S, n)`` of the sparse tensors of M workers, from their messages ``(S, M, b)``."""
         replicas, workers = messages.shape[:2]
         n = _entries_per_worker(like)
         index, value = self.pairs.decode(messages, kept_entries(self.fraction, n), n, like.dtype)
@@ -222,7 +218,6 @@ class LpMean(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Return the means of the compressed tensors, and each worker's compressed tensors; see `Compressor.mean`."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         levels = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]  # s of each tensor
         scales = power_means(xs, self.p).to(torch.float32)
@@ -297,8 +292,6 @@ class QSGD(GatheringCompressor):
 
     @override
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
-        """Return the norm and the packed integers of each tensor."""
-
         def decode(x: Tensor, q: Tensor, unit: Tensor) -> Tensor:
             # The mean over a group of one worker, (R, 1, n), is this worker's tensor.
             return mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
@@ -313,7 +306,6 @@ class QSGD(GatheringCompressor):
 
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
-        """Return the mean ``(S, n)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
         norm = view_as_numbers(messages[..., :SCALE_BYTES], torch.float32)
         dtype = torch.uint8 if self.bits <= 8 else torch.int64
         q = unpack(messages[..., SCALE_BYTES:], self.bits, count=_entries_per_worker(like), dtype=dtype)
@@ -358,12 +350,10 @@ class BlockTopK(GatheringCompressor):
 
     @override
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
-        """Return the largest coefficients of the blocks of each tensor."""
         return [EncodedTensor(*self.coefficients.encode(x, t)) for x in xs]
 
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
-        """Return the mean ``(S, *s)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
         return self.coefficients.decode_mean(messages, like, t, average="all")
 
 
@@ -381,8 +371,6 @@ class OneBit(GatheringCompressor):
 
     @override
     def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
-        """Return the scale and the packed signs of each tensor."""
-
         def decode(x: Tensor, message: Tensor) -> Tensor:
             return self._decode(message, like=x).view_as(x)
 
@@ -396,7 +384,6 @@ class OneBit(GatheringCompressor):
 
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
-        """Return the mean ``(S, n)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
         return self._decode(messages, like).mean(1)
 
     def _decode(self, messages: Tensor, like: Tensor) -> Tensor:

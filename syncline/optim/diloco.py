@@ -175,7 +175,6 @@ class Streaming(Method):
         four_bits: bool = False,
         **options: Any,
     ) -> None:
-        """Check the arguments, see `Streaming`."""
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:

@@ -159,7 +159,6 @@ class DionMethod(Method):
         error_feedback: bool = True,
         **options: Any,
     ) -> None:
-        """Combine the rule with a reducer of gradients, and with the compressor of factors if there is one."""
         self.trigger, self.sends_factors, self.holds = trigger, sends_factors, holds
         self._is_exchanging = False  # whether the trigger has fired in this step
         self._compressor = compressor

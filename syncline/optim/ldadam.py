@@ -79,7 +79,6 @@ class LowRankAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update error, projection and moments of a matrix, and return its direction, see `LowRankAdam`."""
         m, v = state[MOMENTUM], state[SECOND_MOMENT]
         (beta1,), beta2 = h["betas"], h["beta2"]
         matrix = as_matrix(g)

@@ -104,7 +104,6 @@ class LionCubMethod(Method):
         momentum_layers: MomentumLayers,
         **options: Any,
     ) -> None:
-        """Combine the rule with the vote on directions and with periodic averages of momenta."""
         self.momentum_layers = momentum_layers
         periods = {"direction": 1}
         if momentum_layers != "none":

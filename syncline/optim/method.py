@@ -27,19 +27,10 @@ from syncline.comm import (
     shared_row,
 )
 from syncline.errors import SpecError, error_text
+from syncline.optim import groups
 from syncline.optim.base import OuterOptimizer, ParamRow, Reducer, SteppingRule, SyncPolicy, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
-from syncline.optim.groups import (
-    EXPECTED_PARAMS,
-    as_list,
-    check_gradient,
-    check_real,
-    checked_hyperparameters,
-    iterate_params,
-    join_groups,
-    split_names,
-)
 from syncline.optim.sharing import SharedRows, apply_directions, clip_gradients, store_states
 from syncline.optim.sync import Buffers, BufferSync, EveryStep, Periodic
 
@@ -61,7 +52,6 @@ class MeanGradient(Reducer):
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """Return the means of the rows' gradients over the workers."""
         # By default, the communicator counts the bytes that the wire format encodes.
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         gradients = [row.g for row in rows]
@@ -138,7 +128,6 @@ class Method(torch.optim.Optimizer):
         error_feedback: bool = True,
         averages: Details = PLAIN,
     ) -> None:
-        """Check the arguments, see `Method`; the first step creates the states."""
         if comm is not None and not isinstance(comm, Communicator):
             raise SpecError("comm", comm, "a communicator, as those in syncline.comm")
         if not isinstance(worker_axis, bool):
@@ -172,7 +161,7 @@ class Method(torch.optim.Optimizer):
         defaults = {"lr": lr, "weight_decay": weight_decay, "step": 0, **reducer.hyperparameters()}
         if outer_optimizer:
             defaults |= outer_optimizer.hyperparameters()
-        super().__init__(as_list(params), defaults)
+        super().__init__(groups.as_list(params), defaults)
         self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
         for name in ("betas", "momentum"):  # torch's cyclic schedulers read the defaults
             if all(group.get(name) for group in self.param_groups):
@@ -181,8 +170,8 @@ class Method(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as in torch; a rule that treats matrices differently may split it into two parts."""
         group = {"lr": self.defaults["lr"], "other_lr": self._other_lr} | param_group
-        group |= split_names(param_group["params"])
-        check_real(group, first_index=len(self._rules))
+        group |= groups.split_names(param_group["params"])
+        groups.check_real(group, first_index=len(self._rules))
         rules_and_groups = self.rule.split_group(group, worker_axes=int(self.worker_axis))
         if not rules_and_groups:  # the group has no parameters
             return
@@ -190,15 +179,17 @@ class Method(torch.optim.Optimizer):
         rules: list[tuple[UpdateRule, bool]] = []
         for index, (rule, rule_group) in enumerate(rules_and_groups):
             del rule_group["other_lr"]  # ``split_group`` has used it
-            rule_groups.append(checked_hyperparameters(rule, rule_group))
+            rule_groups.append(groups.checked_hyperparameters(rule, rule_group))
             is_other_rule = index > 0  # the first part of a split group has the matrices
             rules += [(rule, is_other_rule)] * len(rule_group["params"])
-        torch_group = join_groups(rule_groups)  # one group, so that a scheduler changes both parts
+        torch_group = groups.join_groups(rule_groups)  # one group, so that a scheduler changes both parts
         try:
             # Torch's decorator would take a second to import torch's compiler.
             unwrap(torch.optim.Optimizer.add_param_group)(self, torch_group)
         except (TypeError, ValueError) as error:
-            raise SpecError("params", torch_group["params"], f"{EXPECTED_PARAMS} ({error_text(error)})") from None
+            raise SpecError(
+                "params", torch_group["params"], f"{groups.EXPECTED_PARAMS} ({error_text(error)})"
+            ) from None
         self._rules += rules
         self._shares_rows = None  # the next step decides whether the workers share one copy of the new parameters
 
@@ -232,13 +223,13 @@ class Method(torch.optim.Optimizer):
         ``g`` has no meaning.
         """
         rows = []
-        for param_index, (p, rule, group) in enumerate(iterate_params(self.param_groups, self._rules)):
+        for param_index, (p, rule, group) in enumerate(groups.iterate_params(self.param_groups, self._rules)):
             has_gradient = p.grad is not None
             is_included = has_gradient or (without_gradient and p.requires_grad)
             if not is_included or not p.numel():
                 continue
             gradient = p.grad if has_gradient else p  # a placeholder of the same shape
-            check_gradient(gradient, param_index, names=lambda: self.names)
+            groups.check_gradient(gradient, param_index, names=lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
@@ -309,7 +300,9 @@ class Method(torch.optim.Optimizer):
         self._shares_rows = self.stores_one_copy
         if not self._shares_rows:
             return
-        for param_index, (p, rule, _hyperparameters) in enumerate(iterate_params(self.param_groups, self._rules)):
+        for param_index, (p, rule, _hyperparameters) in enumerate(
+            groups.iterate_params(self.param_groups, self._rules)
+        ):
             if p.numel():
                 self._shared.share_param(param_index, p, self.state[p], rule)
 

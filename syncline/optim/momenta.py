@@ -167,7 +167,6 @@ class AdEMAMix(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update both momenta and the second moment, and return AdEMAMix's direction."""
         (beta1, beta3), beta2 = h["betas"], h["beta2"]
         alpha = alpha_at(h["alpha"], t, h["alpha_warmup_steps"])
         beta3 = beta3_at(beta1, beta3, t, h["beta3_warmup_steps"])
@@ -248,7 +247,6 @@ class NesterovAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update momentum and second moment, and return NAdam's direction."""
         (beta1,), beta2, psi = h["betas"], h["beta2"], h["momentum_decay"]  # the names of `NesterovAdam`
         (momentum_name,) = momentum_names(1)
         u, v = state[momentum_name], state[SECOND_MOMENT]

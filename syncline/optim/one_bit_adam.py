@@ -209,7 +209,6 @@ class OneBitAdamMethod(OneBitMethod):
         scale: Scale,
         **options: Any,
     ) -> None:
-        """Combine Adam with a sync policy for gradients until ``freeze_step``; later, `directions` averages momenta."""
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
         rule = adam(beta1, beta2, eps, bias_correction)
         super().__init__(params, lr, rule, sync=WarmUp(freeze_step), scale=scale, **options)

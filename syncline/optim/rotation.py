@@ -239,7 +239,6 @@ class RotatedAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Return the direction of one parameter, see ``_directions``."""
         return self._directions([RotatedParam(self._as_matrices(g), state, h)], [g], t)[0]
 
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:

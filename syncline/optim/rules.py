@@ -91,7 +91,6 @@ class MomentumRule(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Update the states of a parameter; return the direction of its step, or None if it does not move."""
         directions = self._group_directions([g], [state], h, t)
         return None if directions is None else directions[0]
 

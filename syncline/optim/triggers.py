@@ -51,7 +51,6 @@ class Every(Trigger):
 
     @override
     def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
-        """Return whether step ``t`` is the last of a period."""
         return (t + 1) % self.period == 0
 
 
@@ -69,7 +68,6 @@ class AtSteps(Trigger):
 
     @override
     def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
-        """Return whether step ``t`` is among the fixed steps."""
         return t % self.period in self.steps
 
 
@@ -261,7 +259,6 @@ class SelSyncMethod(Method):
         aggregation: Aggregation = "parameters",
         **options: Any,
     ) -> None:
-        """Combine local steps with the trigger."""
         if aggregation not in ("parameters", "gradients"):
             raise SpecError("aggregation", aggregation, "'parameters' or 'gradients'")
         self.trigger, self.aggregation = trigger, aggregation

@@ -211,7 +211,6 @@ class DirectVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the result of the vote from the sum of all votes."""
         packed, largest_sum = self.sum_encoding(comm.world_size), self.largest_vote * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0  # integers from 0 to ``largest_vote``
@@ -325,7 +324,6 @@ class QuantisedVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the sign of the sum of the workers' integers."""
         packed, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)  # s, added because packed integers are not negative
         packed.check_sum(largest=2 * offset, workers=workers)

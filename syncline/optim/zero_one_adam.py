@@ -11,16 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.costmodel.traffic.exchanges import refresh_intervals
+from syncline.optim import one_bit_adam
 from syncline.optim.base import ParamRow, SyncPolicy
-from syncline.optim.one_bit_adam import (
-    MOMENTUM,
-    OWNER_ERROR,
-    WORKER_ERROR,
-    OneBitMethod,
-    Scale,
-    adam_denominator,
-    momentum_bias_correction,
-)
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
 
@@ -119,7 +111,7 @@ class CodeSchedule(ZeroOneSchedule):
         return ("gradient",) if t < self.freeze_step else super().states_due(t)
 
 
-class ZeroOneAdamMethod(OneBitMethod):
+class ZeroOneAdamMethod(one_bit_adam.OneBitMethod):
     """0/1 Adam: workers take local Adam steps with equal second moments v, and average the sums u of these steps.
 
         m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
@@ -151,10 +143,9 @@ class ZeroOneAdamMethod(OneBitMethod):
         beta2: float,
         eps: float,
         bias_correction: bool,
-        scale: Scale,
+        scale: one_bit_adam.Scale,
         **options: Any,
     ) -> None:
-        """Combine Adam with the schedule of refreshes and of averages."""
         self.bias_correction = bias_correction
         self._follows_deepspeed = schedule.variant == "code"
         rule = adam(beta1, beta2, eps, bias_correction)
@@ -207,11 +198,11 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     def _momentum_correction(self, group: dict[str, Any], t: int) -> float:
         """Return the divisor of the momentum for its bias correction after step ``t``; 1 if the method has none."""
-        return momentum_bias_correction(group, steps=t + 1) if self.bias_correction else 1.0
+        return one_bit_adam.momentum_bias_correction(group, steps=t + 1) if self.bias_correction else 1.0
 
     def _local_direction(self, row: ParamRow, t: int) -> Tensor:
         """Update a worker's momentum and its sum u of steps, and return the direction of the local step."""
-        m = row.state[MOMENTUM]
+        m = row.state[one_bit_adam.MOMENTUM]
         decay, rate = self._decay_and_rate(row.group, t)
         m.lerp_(row.g, 1 - row.group["betas"][0])
         if not self._follows_deepspeed:
@@ -224,7 +215,7 @@ class ZeroOneAdamMethod(OneBitMethod):
     def _denominator(self, row: ParamRow, t: int) -> Tensor:
         """Return Adam's divisor ``sqrt(v) + eps`` after step ``t``, with bias correction of v if it is on."""
         updates = self.sync.num_second_moment_updates(t) if self.bias_correction else None
-        return adam_denominator(row, updates)
+        return one_bit_adam.adam_denominator(row, updates)
 
     @override
     def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
@@ -248,8 +239,8 @@ class ZeroOneAdamMethod(OneBitMethod):
         # DeepSpeed averages another tensor from the next step on, with new errors.
         if self._follows_deepspeed and t == self.sync.freeze_step - 1:
             for row in self.rows(without_gradient=True):
-                row.state[WORKER_ERROR].zero_()
-                row.state[OWNER_ERROR].zero_()
+                row.state[one_bit_adam.WORKER_ERROR].zero_()
+                row.state[one_bit_adam.OWNER_ERROR].zero_()
         for group in self.param_groups:
             group[RATE_SUMS] = {}
 
@@ -259,7 +250,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         messages = []
         for row, rate_sum in zip(rows, rate_sums, strict=True):
             if not rate_sum:  # all learning rates were 0: average the momenta
-                messages.append(row.state[MOMENTUM].clone())
+                messages.append(row.state[one_bit_adam.MOMENTUM].clone())
             elif self._follows_deepspeed:  # a sum of steps, which the loop below divides
                 messages.append((row.state[AVERAGED_PARAMS] - row.x) * self._denominator(row, t))
             else:
@@ -268,5 +259,5 @@ class ZeroOneAdamMethod(OneBitMethod):
         for row, rate_sum, mean in zip(rows, rate_sums, means, strict=True):
             mean_momentum = mean / rate_sum if rate_sum and self._follows_deepspeed else mean
             # Where v is 0 no worker has had a gradient: replace the sign by 0.
-            m = row.state[MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            m = row.state[one_bit_adam.MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[AVERAGED_PARAMS].addcdiv(m, self._denominator(row, t), value=-rate_sum))

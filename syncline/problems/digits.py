@@ -180,7 +180,6 @@ class DigitsData:
         device: torch.device | str,
         held_out: str = "whole",
     ) -> None:
-        """Load the images, and draw each worker's shard of them."""
         images = load_images()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         validation = select_half(images.validation, held_out)

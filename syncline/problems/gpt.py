@@ -160,7 +160,6 @@ class Block(nn.Module):
     """A transformer block: attention, then an MLP or experts, each after a norm and added to the residual path."""
 
     def __init__(self, width: int, heads: int, routing: Routing | None = None) -> None:
-        """Create the layers: experts with a ``routing``, else an MLP with a hidden layer of four times the width."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(width, heads)
@@ -217,7 +216,6 @@ class GPT(nn.Module):
         tied: bool = True,
         routing: Routing | None = None,
     ) -> None:
-        """Create the layers; refuse sizes that do not fit together."""
         super().__init__()
         for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
             if size < 1:

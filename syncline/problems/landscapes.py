@@ -95,7 +95,6 @@ class LandscapeTask:
     def __init__(
         self, problem: Landscape, rows: Rows, dtype: torch.dtype, device: torch.device | str, one_by_one: bool = False
     ) -> None:
-        """Put the workers at the start, each with its shifted landscape."""
         start = problem.start_point()
         shifts = torch.stack([problem.shifts(seed, rows.world_size) for seed in rows.seeds])  # (S, M, d)
         optima = [problem.optimum_point(shift) for shift in shifts]

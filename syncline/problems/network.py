@@ -364,7 +364,6 @@ class NetworkTask:
         execution: Execution,
         autocast: torch.dtype | None = None,
     ) -> None:
-        """Store the parts of the task; nothing is compiled yet."""
         self.rows = rows
         self.module = module
         self.params = params

@@ -50,7 +50,6 @@ class GPTStage(nn.Module):
     """
 
     def __init__(self, model: GPT, blocks: range, *, first: bool, last: bool) -> None:
-        """Take the stage's layers from the model, and share its parameters."""
         super().__init__()
         self.first, self.last = first, last
         self.blocks = nn.ModuleDict({str(block): model.blocks[block] for block in blocks})
@@ -112,7 +111,6 @@ class DelayedTask:
     def __init__(
         self, task: Task, delays: Mapping[str, LateSteps], predict: Callable[[str, Tensor], Tensor] | None = None
     ) -> None:
-        """Prepare the history of each parameter; see `DelayedTask` for the arguments."""
         for name, delay in delays.items():
             require_one_of("delays", name, task.params)
             if int(torch.as_tensor(delay).min()) < 0:  # one delay, or one for each coordinate

@@ -111,7 +111,6 @@ class TeacherData:
     """The data of a `TeacherStudentTask`: new inputs in each step, and the teacher's outputs for them."""
 
     def __init__(self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
-        """Draw the teacher and the validation data."""
         self._module = problem.module()
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
@@ -142,7 +141,6 @@ class TeacherStudentTask:
         execution: Execution,
         autocast: torch.dtype | None,
     ) -> None:
-        """Draw each worker's student from its seed."""
         self.rows = rows
         self.module = problem.module()
         self.params = rows.parameters(

@@ -303,7 +303,6 @@ class _Stream:
     """
 
     def __init__(self, reader: DataReader, seed: int, world_size: int, accumulate: int, device: torch.device) -> None:
-        """Begin the first epoch of the stream."""
         self._reader, self._seed, self._world_size, self._device = reader, seed, world_size, device
         self._accumulate = accumulate
         self._blocks: list[list[Any]] = []

@@ -17,14 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
-from syncline.problems.torch_modules import (
-    BatchLoss,
-    SwappableModule,
-    call_module,
-    error_clause,
-    matrix_names,
-    output_loss,
-)
+from syncline.problems import torch_modules
 from syncline.randomness import GlobalState
 
 WEIGHT_REUSING_LAYERS = (nn.modules.conv._ConvNd, nn.RNNBase)
@@ -51,7 +44,7 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
         raise SpecError(
             path, name, f"a callable that returns a torch module, or (module, inputs), not {type(model).__name__}"
         )
-    matrices = matrix_names(module, chosen=None)
+    matrices = torch_modules.matrix_names(module, chosen=None)
     tensors = tuple(
         TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
         for label, p in module.named_parameters()
@@ -110,7 +103,7 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
                 # On the meta device gradients have no values.
                 torch.autograd.backward(output_tensors, [torch.empty_like(leaf) for leaf in output_tensors])
     except Exception as error:  # any error of a user's module
-        expected = f"a module that computes on torch's meta device; {error_clause(error)}"
+        expected = f"a module that computes on torch's meta device; {torch_modules.error_clause(error)}"
         raise SpecError(path, name, expected) from error
     if not output_tensors:
         raise SpecError(path, name, "a module that returns tensors which depend on its parameters")
@@ -142,7 +135,7 @@ def _without_onednn() -> Iterator[None]:
 
 
 def measure_module(
-    swappable: SwappableModule, batch: Any, loss: BatchLoss | None, device: torch.device
+    swappable: torch_modules.SwappableModule, batch: Any, loss: torch_modules.BatchLoss | None, device: torch.device
 ) -> ModuleProperties:
     """Return the FLOPs of a forward and a backward pass on a batch, and whether the passes draw random numbers.
 
@@ -159,17 +152,17 @@ def measure_module(
         FlopCounterMode(display=False) as counter,
     ):
         try:
-            result = call_module(swappable.module, batch, loss)
+            result = torch_modules.call_module(swappable.module, batch, loss)
         except Exception as error:
-            expected = f"a module that takes a batch; {error_clause(error)}"
+            expected = f"a module that takes a batch; {torch_modules.error_clause(error)}"
             raise SpecError("problem.make_model", name, expected) from error
         is_random = not random_state.equals(GlobalState.capture(device))
         try:
-            value = output_loss(result, loss)
+            value = torch_modules.output_loss(result, loss)
         except SpecError:
             raise
         except Exception as error:
-            expected = f"a function of output and target; {error_clause(error)}"
+            expected = f"a function of output and target; {torch_modules.error_clause(error)}"
             raise SpecError("problem.loss", getattr(loss, "__name__", type(loss).__name__), expected) from error
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")

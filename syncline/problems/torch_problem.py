@@ -12,24 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from syncline.errors import SpecError, one_of
+from syncline.problems import torch_modules
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, Execution, shape_only
 from syncline.problems.row_passes import may_keep_mean
 from syncline.problems.torch_data import DataReader, Shards, data_reader, make_shards, seed_and_worker, stack_batches
 from syncline.problems.torch_flops import ModuleProperties, measure_module
-from syncline.problems.torch_modules import (
-    BatchLoss,
-    MakeModel,
-    SwappableModule,
-    build_module,
-    check_module,
-    error_clause,
-    loss_on_device,
-    matrix_names,
-    merge_equal_replicas,
-    to_device,
-    type_name,
-)
 from syncline.problems.torch_passes import (
     Evaluate,
     MetricMeans,
@@ -88,9 +76,9 @@ class TorchProblem:
     in a step has a gradient of zero.
     """
 
-    make_model: MakeModel
+    make_model: torch_modules.MakeModel
     train_set: Any
-    loss: BatchLoss | None = None
+    loss: torch_modules.BatchLoss | None = None
     evaluate: Evaluate | None = None
     batch_size: int = 32
     validation: Any = None
@@ -120,7 +108,7 @@ class TorchProblem:
         if not isinstance(self.name, str):
             raise SpecError("problem.name", self.name, "text")
         if not self.name:  # the class is frozen, so the name is set by ``object``
-            word = type_name(self.make_model)
+            word = torch_modules.type_name(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reader = self.training_reader()
         self.validation_reader(reader)  # raises an error for data that cannot be read
@@ -213,27 +201,28 @@ class TorchTask:
         execution: str,
         autocast: torch.dtype | None,
     ) -> None:
-        """Build a module for each seed, and give each worker a copy of its tensors; choose how to compute gradients."""
         self.rows, self._problem, self._device = rows, problem, device
-        modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
-        check_module(modules[0])
-        self.matrices = matrix_names(modules[0], problem.matrices)
-        replicas = [SwappableModule(module) for module in modules]
+        modules = [torch_modules.build_module(problem.make_model, seed, device) for seed in rows.seeds]
+        torch_modules.check_module(modules[0])
+        self.matrices = torch_modules.matrix_names(modules[0], problem.matrices)
+        replicas = [torch_modules.SwappableModule(module) for module in modules]
         replica_of_seed = dict(zip(rows.seeds, replicas, strict=True))
         self.params = rows.parameters(
             lambda seed: {name: p.detach() for name, p in replica_of_seed[seed].trained.items()}, dtype, device
         )
         frozen, self.buffers = {}, {}
         for name in replicas[0].frozen:
-            frozen[name] = merge_equal_replicas([replica.frozen[name].data for replica in replicas], device, dtype)
+            frozen[name] = torch_modules.merge_equal_replicas(
+                [replica.frozen[name].data for replica in replicas], device, dtype
+            )
         for name in replicas[0].buffers:
-            values = [to_device(replica.buffers[name].detach(), device, dtype) for replica in replicas]
+            values = [torch_modules.to_device(replica.buffers[name].detach(), device, dtype) for replica in replicas]
             self.buffers[name] = torch.stack(values).repeat_interleave(len(rows.workers), dim=0)
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = RowTensors(self.params, frozen, self.buffers)
-        self._swappable = SwappableModule(modules[0].to(device, dtype))
+        self._swappable = torch_modules.SwappableModule(modules[0].to(device, dtype))
         self._execution = execution
-        self._settings = PassSettings(loss_on_device(problem.loss, device, dtype), device, autocast)
+        self._settings = PassSettings(torch_modules.loss_on_device(problem.loss, device, dtype), device, autocast)
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):  # readers and modules may draw from the global generators
@@ -360,7 +349,7 @@ class TorchTask:
         try:
             vmap_losses = gradients_by_vmap(self._swappable, trial, batches, rows, self._settings)
         except Exception as error:  # torch raises errors of many types
-            return f"torch cannot batch the module; {error_clause(error)}"
+            return f"torch cannot batch the module; {torch_modules.error_clause(error)}"
         if not torch.allclose(loop_losses, vmap_losses, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
             return "the batched module gives a different loss"
         return None

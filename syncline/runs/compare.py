@@ -15,17 +15,10 @@ from syncline.methods import MethodBase
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, shared_progress, side_by_side, watched
+from syncline.runs.training import results
 from syncline.runs.training.clock_bounds import speedup_bounds
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
-from syncline.runs.training.results import (
-    Bounds,
-    clock_record,
-    final_loss,
-    reachable_target,
-    time_to_target,
-    write_curves,
-)
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import Trained, depends_on_clock, with_measured_step
@@ -83,7 +76,7 @@ def compare(
                 timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
                 if timing is not None:
                     timings[trained.method, network.name] = timing
-        target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
+        target = results.reachable_target(finished) if spec.target_loss is None else spec.target_loss
         bounds = _bounds(spec, timings)
         rows = _rows(spec, finished, timings, bounds=bounds, target=target)
         facts = {
@@ -96,7 +89,7 @@ def compare(
         if finished:
             clocks = {key: timing.clock for key, timing in timings.items()}
             networks = {network.name: network for network in spec.networks}
-            write_curves(folder, spec, finished, clocks, networks, target=target, bounds=bounds)
+            results.write_curves(folder, spec, finished, clocks, networks, target=target, bounds=bounds)
             timelines = [(method, network, clock.timeline) for (method, network), clock in clocks.items()]
             folder.table("timeline", timeline_columns(timelines))
             folder.trace(side_by_side_trace(timelines, spec.num_endpoints))
@@ -173,7 +166,7 @@ def _baseline_timing(spec: CompareSpec, timings: Timings, network: Network) -> T
     return timings.get((name_of_training(spec, spec.methods[0], network), network.name))
 
 
-def _bounds(spec: CompareSpec, timings: Timings) -> Bounds:
+def _bounds(spec: CompareSpec, timings: Timings) -> results.Bounds:
     """Return the columns with the bounds of times and of speedups over the first method, by (method, network).
 
     Bounds of speedups are None if the first method has no time on the network.
@@ -192,7 +185,7 @@ def _bounds(spec: CompareSpec, timings: Timings) -> Bounds:
 
 
 def _rows(
-    spec: CompareSpec, finished: list[Trained], timings: Timings, bounds: Bounds, target: float | None
+    spec: CompareSpec, finished: list[Trained], timings: Timings, bounds: results.Bounds, target: float | None
 ) -> list[dict[str, Any]]:
     """Return a row for each network and each method that is timed on it.
 
@@ -205,19 +198,19 @@ def _rows(
         baseline_reached_s = math.inf  # never
         if baseline is not None:
             trained_baseline = trained_by_name[name_of_training(spec, spec.methods[0], network)]
-            baseline_reached_s = time_to_target(trained_baseline, baseline.clock, target)
+            baseline_reached_s = results.time_to_target(trained_baseline, baseline.clock, target)
         for trained in finished:
             key = trained.method, network.name
             if key not in timings:  # a method that was trained for another network
                 continue
             clock, history = timings[key].clock, trained.history
-            loss, loss_min, loss_max = final_loss(trained)
+            loss, loss_min, loss_max = results.final_loss(trained)
             diverged_steps = [step for step in history.diverged_at if step is not None]
-            reached_s = time_to_target(trained, clock, target)
+            reached_s = results.time_to_target(trained, clock, target)
             both_reach_target = reached_s > 0 and math.isfinite(reached_s) and math.isfinite(baseline_reached_s)
             rows.append({
                 "method": trained.method, "network": network.name, "workers": spec.workers, "steps": history.steps,
-                **clock_record(clock),
+                **results.clock_record(clock),
                 "speedup": None if baseline is None else baseline.clock.step_time_s / clock.step_time_s,
                 **bounds[key],
                 "loss": loss, "loss_min": loss_min, "loss_max": loss_max, "target_loss": target,

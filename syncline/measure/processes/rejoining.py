@@ -18,22 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
-from syncline.measure.processes.watchdog import (
-    CHANGED_NS,
-    IN_COLLECTIVE,
-    NUM_CHANGES,
-    POLL_S,
-    PRELOAD,
-    START_S,
-    Failure,
-    Progress,
-    ReportedFailure,
-    end_all,
-    ended_early,
-    exit_description,
-    read_failures,
-    run_guarded,
-)
+from syncline.measure.processes import watchdog
 
 BEGUN, LOST, GONE, ENDED = range(4)
 """Rows of a register's counters: steps begun, steps lost, whether the worker is gone for good (1 or 0), and ends of its
@@ -154,15 +139,17 @@ class ServedProcesses:
     ) -> None:  # fmt: skip
         self.targets, self.workers, self.folder = targets, len(targets) - 1, folder
         self.timeout_s, self.rejoins = timeout_s, rejoins
-        self.progress = Progress.shared(folder / "progress", len(targets), self.workers)
+        self.progress = watchdog.Progress.shared(folder / "progress", len(targets), self.workers)
         self.register = Register(folder / "register", self.workers)
-        self.context = fork_server([*PRELOAD, *preload])
+        self.context = fork_server([*watchdog.PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
         self.finished_workers: set[int] = set()  # workers whose process has ended and is not started again
         self.process_starts: dict[int, tuple[float, int]] = {}  # by rank: time of the start, and number of changes then
         self.departures: list[Departure] = []
 
-    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> Failure | None:
+    def run(
+        self, on_start: Callable[[], object], on_poll: Callable[[watchdog.Progress], object]
+    ) -> watchdog.Failure | None:
         """Run the processes until the server ends or the training fails; end them all, and return the failure if any.
 
         Args:
@@ -177,28 +164,28 @@ class ServedProcesses:
                 self._start(worker)
             return self._watch(on_poll)
         finally:
-            end_all(self.processes.values())
+            watchdog.end_all(self.processes.values())
 
     def _start(self, rank: int) -> None:
         """Start the process of a worker or of the server."""
         target, args = self.targets[rank]
         process: BaseProcess = self.context.Process(
-            target=run_guarded, args=(rank, target, args, self.folder), daemon=True
+            target=watchdog.run_guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        num_changes = int(self.progress.counters[rank, NUM_CHANGES])  # not 0 for a restarted worker
+        num_changes = int(self.progress.counters[rank, watchdog.NUM_CHANGES])  # not 0 for a restarted worker
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
         self.process_starts[rank] = time.monotonic(), num_changes
         self.processes[rank] = process
 
-    def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
+    def _watch(self, on_poll: Callable[[watchdog.Progress], object]) -> watchdog.Failure | None:
         """Watch workers and server until the server ends; return the failure of the training, or None."""
         while True:
             raise_if_interrupted()
             on_poll(self.progress)
             server = self.processes[self.workers]
             if server.exitcode is not None:
-                if ended_early(self.workers, server, self.folder):
+                if watchdog.ended_early(self.workers, server, self.folder):
                     return self._server_failure()
                 # The server has ended as it should, and has told the workers to end.
                 deadline_s = time.monotonic() + ENDING_S
@@ -209,10 +196,10 @@ class ServedProcesses:
                 process = self.processes[rank]
                 if rank in self.finished_workers or process.exitcode is None:
                     continue
-                for reported in read_failures(self.folder):
+                for reported in watchdog.read_failures(self.folder):
                     if reported.rank == rank:  # an error of the program, which a restarted worker would repeat
                         return self._failure_of_report(reported)
-                if ended_early(rank, process, self.folder):
+                if watchdog.ended_early(rank, process, self.folder):
                     self._handle_death(rank)
                 else:
                     self.finished_workers.add(rank)
@@ -220,12 +207,12 @@ class ServedProcesses:
             if failure is not None:
                 return failure
             running = [process.sentinel for process in self.processes.values() if process.is_alive()]
-            connection.wait(running, POLL_S)
+            connection.wait(running, watchdog.POLL_S)
 
     def _handle_death(self, rank: int) -> None:
         """Record a worker's death for the server, and restart the worker unless it has been restarted too often."""
         returns = sum(departure.worker == rank for departure in self.departures) < self.rejoins
-        ending = exit_description(self.processes[rank].exitcode)
+        ending = watchdog.exit_description(self.processes[rank].exitcode)
         self.departures.append(Departure(rank, time.monotonic() - self.begun_s, how=ending, returns=returns))
         if not returns:
             self.finished_workers.add(rank)
@@ -234,43 +221,45 @@ class ServedProcesses:
         if returns:
             self._start(rank)
 
-    def _stall_failure(self) -> Failure | None:
+    def _stall_failure(self) -> watchdog.Failure | None:
         """Kill workers' processes that stand still; return a failure if the server or all stand still, else None."""
         now_ns, all_begun = time.monotonic_ns(), True
         for rank, process in self.processes.items():
             if rank in self.finished_workers or process.exitcode is not None:
                 continue
             start_s, num_changes = self.process_starts[rank]
-            if self.progress.counters[rank, NUM_CHANGES] == num_changes:  # the process has not begun
-                all_begun, allowed_s = False, max(START_S, self.timeout_s)
+            if self.progress.counters[rank, watchdog.NUM_CHANGES] == num_changes:  # the process has not begun
+                all_begun, allowed_s = False, max(watchdog.START_S, self.timeout_s)
                 is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
-                quiet_s = (now_ns - int(self.progress.counters[rank, CHANGED_NS])) / 1e9
-                waits_for_others = bool(self.progress.counters[rank, IN_COLLECTIVE])
+                quiet_s = (now_ns - int(self.progress.counters[rank, watchdog.CHANGED_NS])) / 1e9
+                waits_for_others = bool(self.progress.counters[rank, watchdog.IN_COLLECTIVE])
                 is_still = quiet_s > allowed_s and not waits_for_others
             if is_still and rank == self.workers:
-                return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", name=SERVER)
+                return watchdog.Failure(
+                    rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", name=SERVER
+                )
             if is_still:
                 process.kill()  # `_watch` finds it dead, and restarts the worker
                 process.join()
         if all_begun and self.progress.quiet_s(now_ns) > self.timeout_s:
             server_step = self.progress.step_of(self.workers)
-            return Failure(rank=None, step=server_step, reason=f"did nothing for {self.timeout_s:g} s")
+            return watchdog.Failure(rank=None, step=server_step, reason=f"did nothing for {self.timeout_s:g} s")
         return None
 
-    def _server_failure(self) -> Failure:
+    def _server_failure(self) -> watchdog.Failure:
         """Return the failure of the server, or of the worker whose failure ended the server."""
-        reported = read_failures(self.folder)
+        reported = watchdog.read_failures(self.folder)
         if reported:
             return self._failure_of_report(reported[0])
-        ending = exit_description(self.processes[self.workers].exitcode)
-        return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
+        ending = watchdog.exit_description(self.processes[self.workers].exitcode)
+        return watchdog.Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
 
-    def _failure_of_report(self, reported: ReportedFailure) -> Failure:
+    def _failure_of_report(self, reported: watchdog.ReportedFailure) -> watchdog.Failure:
         """Return the failure of a training from the report of the process that caused it."""
         rank, text = reported.rank, reported.text
         if reported.is_mistake:  # found before the first step
-            return Failure(rank, step=None, reason=text, mistake=True)
+            return watchdog.Failure(rank, step=None, reason=text, mistake=True)
         name = SERVER if rank == self.workers else ""
-        return Failure(rank, step=self.progress.step_of(rank), reason=f"failed ({text})", name=name)
+        return watchdog.Failure(rank, step=self.progress.step_of(rank), reason=f"failed ({text})", name=name)

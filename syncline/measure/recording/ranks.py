@@ -32,17 +32,7 @@ from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
 from syncline.interrupts import end_with_parent
 from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
-from syncline.measure.recording import hooks, operations, streams
-from syncline.measure.recording.rank_processes import (
-    ThisProcess,
-    TracedRank,
-    fork_process,
-    register_stack_signal,
-    reset_child_state,
-    set_up_child,
-    wait_for_ranks,
-    write_script_failure,
-)
+from syncline.measure.recording import hooks, operations, rank_processes, streams
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
 from syncline.measure.recording.recorder import RECORDER, Refusal, is_user_file, measure_counting_s, share_medians
@@ -116,11 +106,11 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
             port = listener.getsockname()[1]
         rank_by_pid: dict[int, int] = {}
         for rank in range(workers):
-            pid = fork_process()
+            pid = rank_processes.fork_process()
             if pid == 0:
                 run_as_rank(program, rank, workers, port, folder, options)  # this never returns
             rank_by_pid[pid] = rank
-        wait_for_ranks(rank_by_pid, folder)
+        rank_processes.wait_for_ranks(rank_by_pid, folder)
         records = []
         for rank in range(workers):
             if not (folder / f"{rank}").exists():
@@ -157,10 +147,10 @@ def run_as_rank(
         write_rank(folder / f"{rank}", rank, finish_record())
 
     code = 1
-    ThisProcess.traced_rank = TracedRank(folder, rank, os.getpid())
+    rank_processes.ThisProcess.traced_rank = rank_processes.TracedRank(folder, rank, os.getpid())
     try:
-        set_up_child()
-        stack_file = register_stack_signal(folder, rank)
+        rank_processes.set_up_child()
+        stack_file = rank_processes.register_stack_signal(folder, rank)
         set_rank_environment(rank, workers, port, options)
         call_before_exit(write_record)  # a script may end by ``os._exit``
         run_recorded(program, rank, options)
@@ -170,12 +160,14 @@ def run_as_rank(
         code = 0
     except SystemExit as ending:  # a failure, because `run_script` ignores an exit with code 0
         code = ending.code if isinstance(ending.code, int) else 1
-        write_script_failure(folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else "")
+        rank_processes.write_script_failure(
+            folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else ""
+        )
     except Refusal as refusal:
-        write_script_failure(folder, rank, reason=str(refusal))
+        rank_processes.write_script_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
         error_text = "".join(traceback.format_exception(drop_recorder_frames(error)))
-        write_script_failure(folder, rank, text=error_text, line=failing_line(error))
+        rank_processes.write_script_failure(folder, rank, text=error_text, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -240,7 +232,7 @@ def set_rank_environment(rank: int, workers: int, port: int, options: TraceOptio
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
     """Run a program in this process, as ``python`` would, while it is recorded as a rank."""
-    reset_child_state(num_threads=int(os.environ["OMP_NUM_THREADS"]), seed=rank)
+    rank_processes.reset_child_state(num_threads=int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
     hooks.replace_compile_and_spawn()

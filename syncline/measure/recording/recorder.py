@@ -20,17 +20,8 @@ from typing import Any
 import torch
 
 from syncline.errors import SynclineError
+from syncline.measure.recording import record
 from syncline.measure.recording.operations import OperationCounter
-from syncline.measure.recording.record import (
-    Computed,
-    CountedOperation,
-    Event,
-    HostWaited,
-    Marked,
-    Operations,
-    RankRecord,
-    Waited,
-)
 
 REPEATS, OPERATIONS_PER_REPEAT = 5, 200
 """Repetitions of the measurement in `measure_counting_s`, and operations in each."""
@@ -101,13 +92,13 @@ def measure_counting_s() -> float:
     return max(0.0, smallest_difference_s) / OPERATIONS_PER_REPEAT
 
 
-def share_medians(ranks: Sequence[RankRecord]) -> None:
+def share_medians(ranks: Sequence[record.RankRecord]) -> None:
     """Set the seconds of equal segments to the same value on all ranks: the median of the ranks' medians.
 
     All ranks ran on one machine, so their medians differ only by noise. A rank that is slower in every step by this
     noise would fall behind by more than a latency in a replay, which changes the order of gloo's messages.
     """
-    seconds_by_segment: dict[Operations, list[float]] = {}
+    seconds_by_segment: dict[record.Operations, list[float]] = {}
     for rank in ranks:
         if rank.segment_cpu_s:
             for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=True):
@@ -135,7 +126,7 @@ class RankRecorder:
     """A recorder that appends events in order; the operations between two events form a segment, stored once."""
 
     def __init__(self) -> None:
-        self.record = RankRecord()
+        self.record = record.RankRecord()
         self.num_worlds = 0  # number of default groups, which torch calls worlds, that the script has created
         self.num_calls = self.num_marks = 0  # numbers of collectives and messages, and of marks on streams
         self.num_streams = 0  # besides stream 0, the default stream
@@ -144,18 +135,18 @@ class RankRecorder:
         self.last_script_line = ""  # the last result of `script_line`
         self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
         self._has_begun = False  # whether the script has dispatched an operation
-        self._operations: list[CountedOperation] = []  # since the last event
+        self._operations: list[record.CountedOperation] = []  # since the last event
         self._num_known = 0  # how many of `_operations` were taken from an earlier equal step, not counted
-        self._segment_of: dict[Operations, int] = {}  # number of the segment with these operations
+        self._segment_of: dict[record.Operations, int] = {}  # number of the segment with these operations
         self._next_numbers: Counter[Any] = Counter()  # see `next_number`
         self._calls_awaited_in_backward: list[int] = []  # see `record_wait_in_cpp`
 
-    def add_operation(self, operation: CountedOperation) -> None:
+    def add_operation(self, operation: record.CountedOperation) -> None:
         """Add a dispatched operation to the operations since the last event."""
         self._has_begun = True
         self._operations.append(operation)
 
-    def add_known_operations(self, operations: Sequence[CountedOperation]) -> None:
+    def add_known_operations(self, operations: Sequence[record.CountedOperation]) -> None:
         """Add the operations of an optimizer step, known from an earlier equal step, to those since the last event."""
         self._operations += operations
         self._num_known += len(operations)
@@ -184,7 +175,7 @@ class RankRecorder:
         if self.is_counting():
             self.clock.resume(drop_elapsed=not self._has_begun)
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: record.Event) -> None:
         """Record an event, after the operations before it."""
         self.clock.stop()
         self.end_segment()
@@ -204,7 +195,7 @@ class RankRecorder:
         segment = self._segment_of[operations]
         self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_known)
         self._num_known = 0
-        self.record.events.append(Computed(segment, self.stream))
+        self.record.events.append(record.Computed(segment, self.stream))
 
     def add_note(self, text: str) -> None:
         """Add a note for the user to the record, unless the record contains it."""
@@ -246,13 +237,13 @@ class RankRecorder:
     def record_mark(self, stream: int) -> int:
         """Record a new mark behind the queued work of a stream, and return its number."""
         self.num_marks += 1
-        self.record_event(Marked(self.num_marks, stream))
+        self.record_event(record.Marked(self.num_marks, stream))
         return self.num_marks
 
     def record_host_wait(self) -> None:
         """Record that the host waits for all work on the current stream, as a read of a value on the GPU does."""
         if self.is_counting():
-            self.record_event(HostWaited(self.record_mark(self.stream)))
+            self.record_event(record.HostWaited(self.record_mark(self.stream)))
 
     def num_calls_and_marks(self) -> int:
         """Return the number of calls and marks so far, which stays the same while the script only computes."""
@@ -261,7 +252,7 @@ class RankRecorder:
     def record_wait_in_cpp(self, call: int) -> None:
         """Record a wait that C++ code performs for a call's future: in a backward pass at its end, otherwise now."""
         if torch._C._current_graph_task_id() == -1:  # no backward pass runs
-            self.record_event(Waited(call, self.stream))
+            self.record_event(record.Waited(call, self.stream))
             return
         if not self._calls_awaited_in_backward:
             torch.autograd.Variable._execution_engine.queue_callback(self._record_waits_of_backward)
@@ -271,7 +262,7 @@ class RankRecorder:
         """Record the waits that C++ code performs at the end of the backward pass."""
         calls, self._calls_awaited_in_backward = self._calls_awaited_in_backward, []
         for call in calls:
-            self.record_event(Waited(call, self.stream))
+            self.record_event(record.Waited(call, self.stream))
 
 
 def _stack_lines() -> Iterator[tuple[str, int]]:

@@ -10,14 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.costmodel.traffic.call import columns_of
-from syncline.measure.replaying.clocks import (
-    TimedReplay,
-    TraceRecord,
-    bytes_by_step,
-    list_calls,
-    losses_by_step,
-    trailing_means,
-)
+from syncline.measure.replaying import clocks
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
@@ -34,7 +27,7 @@ NOT_IN_SUMMARY = (*Changes().columns(), "hardware", "host", "last_loss")
 
 
 def write_replays(
-    folder: RunFolder, replays: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
+    folder: RunFolder, replays: Sequence[clocks.TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
 ) -> None:
     """Write the ledger, timeline, trace, curves, summary and figure of replays into a run folder."""
     records = list({timed.record.name: timed.record for timed in replays}.values())  # each once, not once per network
@@ -59,18 +52,18 @@ def write_replays(
         timelines.append((timed.record.name, timed.network.name, first_steps))
     folder.table("timeline", timeline_columns(timelines))
     folder.trace(side_by_side_trace(timelines))
-    if any(np.isfinite(losses_by_step(record)).any() for record in records):
+    if any(np.isfinite(clocks.losses_by_step(record)).any() for record in records):
         from syncline.analysis import save
         from syncline.runs.training.results import figure_of_file
 
         save(figure_of_file(folder.working), folder.figure("loss_against_clock"))
 
 
-def ledger_columns(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
+def ledger_columns(records: Sequence[clocks.TraceRecord]) -> dict[str, list[Any]]:
     """Return each collective and message of each script as columns, one script below the other."""
     columns: dict[str, list[Any]] = {"method": []}
     for record in records:
-        calls = list_calls(record)
+        calls = clocks.list_calls(record)
         call_columns = columns_of(calls)
         num_ranks = len(record.ranks)  # the size of the group of all ranks, which a call stores as None
         call_columns["group_size"] = [num_ranks if size is None else size for size in call_columns["group_size"]]
@@ -80,11 +73,11 @@ def ledger_columns(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
     return columns
 
 
-def curve_tables(replays: Sequence[TimedReplay]) -> Iterator[pa.Table]:
+def curve_tables(replays: Sequence[clocks.TimedReplay]) -> Iterator[pa.Table]:
     """Yield the loss against the clock for each replay, networks before scripts; row 0 is before the first step."""
     for timed in replays:
-        losses, steps = losses_by_step(timed.record), timed.record.steps
-        sent_bytes = np.cumsum(bytes_by_step(timed.record))[:steps]
+        losses, steps = clocks.losses_by_step(timed.record), timed.record.steps
+        sent_bytes = np.cumsum(clocks.bytes_by_step(timed.record))[:steps]
         yield pa.table({
             "method": pa.array([timed.record.name] * (steps + 1)).dictionary_encode(),
             "network": pa.array([timed.network.name] * (steps + 1)).dictionary_encode(),
@@ -92,7 +85,7 @@ def curve_tables(replays: Sequence[TimedReplay]) -> Iterator[pa.Table]:
             "step": np.arange(steps + 1),
             "seconds": np.concatenate([[0.0], timed.clock.step_end_s]),
             "bytes": np.concatenate([[0.0], sent_bytes]),
-            "loss": _with_leading_null(trailing_means(losses)),
+            "loss": _with_leading_null(clocks.trailing_means(losses)),
             "train_loss": _with_leading_null(losses),
         })  # fmt: skip
 

@@ -40,17 +40,8 @@ from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs import FORMATS, Logged, format_of, gpus_in, log_error, positive_number, read_log, read_text
+from syncline.measure.validation import published
 from syncline.measure.validation.measured_steps import COLUMNS, TIME_COLUMN, Point, check_point, layouts, recomputes
-from syncline.measure.validation.published import (
-    NVLINK_COLLECTIVES,
-    NVLINK_COLUMNS,
-    TRAINING_COLUMNS,
-    TRAININGS,
-    measured_step_s,
-    nvlink_row_s,
-    predicted_step,
-    training_spec,
-)
 
 GB = 1e9
 
@@ -137,7 +128,7 @@ def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
 GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
-BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS, TRAININGS)
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, published.NVLINK_COLLECTIVES, *GPT_STEPS, published.TRAININGS)
 """The measurements that come with the package."""
 
 MIB = 2**20
@@ -324,7 +315,7 @@ def _predict_nvlink_collective(row: Mapping[str, str]) -> _Row:
         positive_number(row[name], name)  # raises an error with the column's name
     where = "one node" if int(row["nodes"]) == 1 else "several nodes"
     size = "8 MiB and more" if float(row["bytes"]) >= SMALL_BYTES else "below 8 MiB"
-    return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
+    return {"predicted_ms": 1e3 * published.nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
 
 
 NVLINK_PRESETS = {"a100": "nvlink3", "v100": "nvlink2"}
@@ -362,14 +353,14 @@ def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[
 
 def _predict_training(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a training; the summary groups trainings by source and GPU."""
-    step_s = np.asarray(predicted_step(training_spec(row)).step_time_s).item()
+    step_s = np.asarray(published.predicted_step(published.training_spec(row)).step_time_s).item()
     regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
     return {"predicted_ms": 1e3 * step_s, "regime": regime}
 
 
 def _measured_training_ms(row: Mapping[str, str]) -> float | None:
     """Return the measured milliseconds of a training's step; None if the row has no measurement."""
-    seconds = measured_step_s(row)
+    seconds = published.measured_step_s(row)
     return None if seconds is None else 1e3 * seconds
 
 
@@ -407,8 +398,10 @@ TABLES = {
         lambda rows: _predict_l40s_step,
     ),
     "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _predict_nvlink_all_reduce),
-    "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _predict_nvlink_collective),
-    "trainings": Table(TRAINING_COLUMNS, _measured_training_ms, lambda rows: _predict_training),
+    "nvlink collectives": Table(
+        published.NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _predict_nvlink_collective
+    ),
+    "trainings": Table(published.TRAINING_COLUMNS, _measured_training_ms, lambda rows: _predict_training),
     "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME_COLUMN), _gpt_step_predictor),
 }
 """Kinds of files, by their content."""

@@ -12,21 +12,8 @@ import numpy as np
 
 from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
-from syncline.measure.validation.cluster_files import (
-    BUNDLED,
-    COLLECTIVES,
-    OWN_TIMES,
-    UNCHANGED,
-    predicted_files,
-    read_table,
-)
+from syncline.measure.validation import cluster_files, residuals
 from syncline.measure.validation.measured_steps import GROUPS, error_of, errors_by_group, validate_step_times
-from syncline.measure.validation.residuals import (
-    collectives_left_out,
-    covered_by_others,
-    nvlink_left_out,
-    with_uncertainty,
-)
 from syncline.questions.processes import Validate
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.specs import VALIDATIONS, ClustersSpec, CompareSpec, Override, RunSpec, ValidationSpec, kind_of, load_spec
@@ -161,13 +148,13 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         bounds). ``constants``: those of the cluster of p3.2xlarge machines. ``cross_validation``: the errors of each
         group of bundled collectives, with constants fitted to the other groups.
     """
-    files = [Path(name) for name in spec.measurements] or list(BUNDLED)
-    rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
-    are_covered = [_is_within_bounds(row) for row in rows] if spec.measurements else covered_by_others(rows)
+    files = [Path(name) for name in spec.measurements] or list(cluster_files.BUNDLED)
+    rows = [residuals.with_uncertainty(row) for row in cluster_files.predicted_files(files, spec.network)]
+    are_covered = [_is_within_bounds(row) for row in rows] if spec.measurements else residuals.covered_by_others(rows)
     fits = []
     if spec.cross_validation and not spec.measurements:
-        _, collective_rows = read_table(COLLECTIVES)
-        fits = collectives_left_out(collective_rows) + nvlink_left_out()
+        _, collective_rows = cluster_files.read_table(cluster_files.COLLECTIVES)
+        fits = residuals.collectives_left_out(collective_rows) + residuals.nvlink_left_out()
     summary = cluster_summary(rows, are_covered)
     return {"rows": rows, "summary": summary, "constants": asdict(P3), "cross_validation": fits}
 
@@ -231,12 +218,12 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
         column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]
         if column_rows:
             errors[name] = errors_by_group(
-                column_rows, column, label=lambda group: "own" if group == UNCHANGED else group,
-                order=lambda group: math.inf if group == UNCHANGED else float(group),
+                column_rows, column, label=lambda group: "own" if group == cluster_files.UNCHANGED else group,
+                order=lambda group: math.inf if group == cluster_files.UNCHANGED else float(group),
             )  # fmt: skip
     return errors
 
 
 def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
-    return row["error"] is not None and OWN_TIMES not in row["regime"]
+    return row["error"] is not None and cluster_files.OWN_TIMES not in row["regime"]

@@ -55,7 +55,6 @@ class SeedStream:
     def __init__(
         self, stream: TrainingStream, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None
     ) -> None:
-        """Begin without written rows."""
         self._stream, self._seeds, self._recorder, self._ledger = stream, seeds, recorder, ledger
         self._num_written_rows = self._num_written_calls = 0
         self._next_write_s = 0.0  # long past: the first write need not wait

@@ -93,7 +93,6 @@ class Pace:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Start the clock from which the intervals are counted."""
         self._now, self._start_s = now, now()
         self._interval_s = FIRST_LINE_S
         self._due_s = self._start_s + self._interval_s

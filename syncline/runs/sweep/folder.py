@@ -13,19 +13,8 @@ from rich.console import Group
 
 from syncline.errors import SpecError
 from syncline.questions.trainings import Best
+from syncline.runs.folders import result_files
 from syncline.runs.folders.path_lock import PathLock, lock_path
-from syncline.runs.folders.result_files import (
-    ROWS,
-    SWEEP_RUNS,
-    TEXT_OR_NONE,
-    check_rows,
-    is_row,
-    json_text,
-    object_or_none,
-    read_run_record,
-    remove_manifest,
-    write_manifest,
-)
 from syncline.runs.sweep.ranking import effort, ranked, ranking_table, with_equal_effort
 from syncline.specs import RunSpec
 
@@ -131,7 +120,7 @@ class SweepFolder:
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             self._remove_unfinished()  # of dead processes, because no other one writes here
-            remove_manifest(self.path)
+            result_files.remove_manifest(self.path)
         except OSError as error:
             self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
@@ -145,7 +134,7 @@ class SweepFolder:
         """Write the manifest, and release the folder's lock."""
         try:
             if (self.path / SWEEP_FILE).is_file():
-                write_manifest(self.path)
+                result_files.write_manifest(self.path)
         finally:
             self._lock.release()
 
@@ -160,7 +149,7 @@ class SweepFolder:
 
     def previous_record(self) -> dict[str, Any]:
         """Return the content of the ``sweep.json`` that the previous sweep in this folder wrote; empty without one."""
-        return object_or_none(self.path / SWEEP_FILE) or {}
+        return result_files.object_or_none(self.path / SWEEP_FILE) or {}
 
     def unfinished(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
         """Return the requested runs that are not finished, each once."""
@@ -193,7 +182,7 @@ class SweepFolder:
         rows = self.rows(requests)
         content = {**facts, "runs": [run.request() for run in requests], "rows": rows}
         working = self.path / f".{SWEEP_FILE}.partial"
-        working.write_text(json_text(content), encoding="utf-8")
+        working.write_text(result_files.json_text(content), encoding="utf-8")
         if rows:
             _write_table(rows, self.path / "sweep.parquet")
         working.replace(self.path / SWEEP_FILE)
@@ -205,16 +194,16 @@ def read_sweep(path: Path) -> Swept:
     if not os.path.lexists(path / SWEEP_FILE):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
     file = path / SWEEP_FILE
-    record = read_run_record(file)
+    record = result_files.read_run_record(file)
     requests = record.get("runs")
     if not isinstance(requests, list) or not isinstance(record.get("name"), str):
         raise SpecError("folder", str(file), "the name of a sweep, and a list of its 'runs'")
-    check_rows(requests, file, columns=SWEEP_RUNS, name="runs")
+    result_files.check_rows(requests, file, columns=result_files.SWEEP_RUNS, name="runs")
     stored_rows = {row.get("run"): row for row in record["rows"]}
     rows_without_swept_fields = []  # a swept field, whose name is a path with dots, can have any value
     for row in stored_rows.values():
         rows_without_swept_fields.append({name: value for name, value in row.items() if "." not in name})
-    check_rows(rows_without_swept_fields, file, ROWS["sweep"])
+    result_files.check_rows(rows_without_swept_fields, file, result_files.ROWS["sweep"])
     rows = []
     for request in requests:
         result = read_run(path / "runs", request["run"])  # newer than ``sweep.json`` while the sweep runs
@@ -228,10 +217,12 @@ def read_run(runs: Path, name: str) -> dict[str, Any] | None:
     """Return the content of the ``run.json`` of the run ``name`` in ``runs``; None if it is damaged or missing."""
     if name == ".." or Path(name).name != name:  # a changed sweep.json must not lead out of the folder
         return None
-    content = object_or_none(runs / name / "run.json")
+    content = result_files.object_or_none(runs / name / "run.json")
     if content is None:
         return None
-    is_valid = is_row(content.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(content.get("error"))
+    is_valid = result_files.is_row(
+        content.get("row"), result_files.ROWS["sweep"]
+    ) and result_files.TEXT_OR_NONE.accepts(content.get("error"))
     return content if is_valid else None
 
 

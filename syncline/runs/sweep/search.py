@@ -225,7 +225,6 @@ class _Study:
     """
 
     def __init__(self, grids: list[Grid], tuned: Sequence[Tuned]) -> None:
-        """Create optuna's study, with a random stream of its own."""
         try:
             import optuna
         except ImportError:

@@ -25,22 +25,8 @@ from syncline.optim.asynchronous import ServerRule
 from syncline.problems import Problem, Rows, Task
 from syncline.problems.base import DrawnBlocks
 from syncline.runs.folders.streams import SeedStream, TrainingStream
+from syncline.runs.training import async_workers
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
-from syncline.runs.training.async_workers import (
-    GlobalServer,
-    ScheduledOptimizer,
-    Team,
-    Teams,
-    evaluate_model,
-    gradient_server,
-    gradients_of,
-    inner_of,
-    lr_factors,
-    outer_rules,
-    refuse_buffers,
-    single_workers,
-    teams_of,
-)
 from syncline.runs.training.trained import Trained, build_task, task_tensors, throttled, undisturbed_step_s
 from syncline.sim.online.server_interface import EndSimulation, EventObserver
 from syncline.specs import Training
@@ -79,7 +65,9 @@ def train_async(
         spec, method, task_tensors(server_task), base_s=step_s, network=network,
         relative_durations=relative_batch_durations(spec, method, step_s, build),
     )  # fmt: skip
-    workers = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=server_task)
+    workers = AsyncWorkers(
+        spec, method, build, recorder, on_step=report, teams=async_workers.teams_of(plan), server_task=server_task
+    )
     workers.evaluate(num_steps=0)
     report(0)
     result = plan.simulate(observer=workers)
@@ -159,10 +147,9 @@ class AsyncWorkers(EventObserver):
         build: Callable[[Rows, Problem], Task],
         recorder: Recorder,
         on_step: Callable[[int], None],
-        teams: Teams | None = None,
+        teams: async_workers.Teams | None = None,
         server_task: Task | None = None,
     ) -> None:
-        """Build the workers' tasks in teams, and the servers."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
@@ -172,15 +159,15 @@ class AsyncWorkers(EventObserver):
         # Workers, in teams.
         self.batch_sizes = batch_sizes_of(spec, asynchronous)
         problems, drawn_blocks = problems_of(spec, self.batch_sizes), DrawnBlocks()
-        self.teams: list[Team] = []
-        for workers in teams or single_workers(spec.workers):
+        self.teams: list[async_workers.Team] = []
+        for workers in teams or async_workers.single_workers(spec.workers):
             rows = Rows(spec.seeds, workers, world_size=spec.workers, drawn=drawn_blocks)
-            self.teams.append(Team(workers, build(rows, problems[workers[0]]), len(spec.seeds)))
+            self.teams.append(async_workers.Team(workers, build(rows, problems[workers[0]]), len(spec.seeds)))
         self.team_of = {worker: team for team in self.teams for worker in team.workers}
 
         # The only server has the model; or a global server has it, and the server of each group of workers has a copy.
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
-        refuse_buffers(spec, self.server_task)
+        async_workers.refuse_buffers(spec, self.server_task)
         params: list[Tensor] = list(self.server_task.params.values())
         self.models = [params]  # by server
         self.server_of = [0] * spec.workers
@@ -188,17 +175,22 @@ class AsyncWorkers(EventObserver):
             group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
             self.server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
             self.models = [[p.detach().clone() for p in params] for _ in group_sizes]
-            self.global_server = GlobalServer(asynchronous.hierarchy, params, self.models)
-        self.lr_factors = lr_factors(spec)
+            self.global_server = async_workers.GlobalServer(asynchronous.hierarchy, params, self.models)
+        self.lr_factors = async_workers.lr_factors(spec)
         self.rules: Sequence[ServerRule]  # by server
-        self.optimizers: list[ScheduledOptimizer]  # by team in methods with local steps, else the server's alone
+        self.optimizers: list[
+            async_workers.ScheduledOptimizer
+        ]  # by team in methods with local steps, else the server's alone
         if isinstance(method, DiLoCoSpec):
-            self.inner_method = inner_of(method)
-            self.rules = outer_rules(method, asynchronous, self.models)
+            self.inner_method = async_workers.inner_of(method)
+            self.rules = async_workers.outer_rules(method, asynchronous, self.models)
             self.optimizers = [self._new_inner_optimizer(team) for team in self.teams]
         else:
-            rule = gradient_server(method, self.server_task, len(spec.seeds))
-            self.rules, self.optimizers = [rule], [ScheduledOptimizer(rule.optimizer, self.lr_factors, spec)]
+            rule = async_workers.gradient_server(method, self.server_task, len(spec.seeds))
+            self.rules, self.optimizers = (
+                [rule],
+                [async_workers.ScheduledOptimizer(rule.optimizer, self.lr_factors, spec)],
+            )
 
         # State.
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)  # by server, see `_snapshot`
@@ -253,7 +245,7 @@ class AsyncWorkers(EventObserver):
                 worker_model = [team.worker_rows(p, worker) for p in team.params]
                 update = list(torch._foreach_sub(self._reference_model(server, worker), worker_model))
             else:
-                update = [team.worker_rows(gradient, worker) for gradient in gradients_of(team.params)]
+                update = [team.worker_rows(gradient, worker) for gradient in async_workers.gradients_of(team.params)]
             if not self.wire.exact_dtype:  # the update arrives as the wire format rounds it
                 update = [self.wire.decode(self.wire.encode(tensor), tensor.dtype) for tensor in update]
             self.rules[server].add_update(update, weight, share)
@@ -318,11 +310,11 @@ class AsyncWorkers(EventObserver):
             team = self.team_of[worker]  # with failures each worker is a team, see `teams_of`
             self.optimizers[self.teams.index(team)] = self._new_inner_optimizer(team)
 
-    def _new_inner_optimizer(self, team: Team) -> ScheduledOptimizer:
+    def _new_inner_optimizer(self, team: async_workers.Team) -> async_workers.ScheduledOptimizer:
         """Return a new inner optimizer of a team's workers, which do not communicate."""
         comm = SimulatedCommunicator(workers=1, replicas=team.rows)  # a worker steps alone, so each row is one
         optimizer = self.inner_method.build(parameter_groups(team.task), comm)
-        return ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
+        return async_workers.ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
 
     # Events between local servers and the global server above ("up").
 
@@ -349,7 +341,7 @@ class AsyncWorkers(EventObserver):
     def evaluate(self, num_steps: int) -> None:
         """Evaluate the server's model after ``num_steps`` steps of the training."""
         self.recorder.eval_step.append(num_steps)
-        for name, value in evaluate_model(self.server_task).items():
+        for name, value in async_workers.evaluate_model(self.server_task).items():
             self.recorder.evaluation.setdefault(name, StepLog()).append(value)
 
     def _record_step(self) -> None:

@@ -89,33 +89,22 @@ class LocalWorker:
     """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer."""
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
-        """Build the worker's optimizer, before its first step."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.spec, self.asynchronous, self.task, self.lr_factors = spec, asynchronous, task, lr_factors
-        self.wire = WIRE_FORMATS[method.wire_format]
-        self.comm = SimulatedCommunicator(workers=1, replicas=len(spec.seeds))
+        self.asynchronous, self.task, self.wire = asynchronous, task, WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
-        self.steps_since_update = 0
-        self.inner_method: DDPSpec | None = None
+        self.optimizer: ScheduledOptimizer | None = None
         self.start_model: list[Tensor] = []  # the model before local steps; empty in a method without them
         if isinstance(method, DiLoCoSpec):
-            self.inner_method = inner_of(method)
             self.start_model = [p.detach().clone() for p in self.params]
-        self._reset_optimizer()
-
-    def _reset_optimizer(self) -> None:
-        """Replace the optimizer by one without state, in methods with local steps."""
-        self.optimizer: ScheduledOptimizer | None = None
-        if self.inner_method is not None:
-            optimizer = self.inner_method.build(parameter_groups(self.task), self.comm)
-            self.optimizer = ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
+            comm = SimulatedCommunicator(workers=1, replicas=len(spec.seeds))
+            optimizer = inner_of(method).build(parameter_groups(task), comm)
+            self.optimizer = ScheduledOptimizer(optimizer, lr_factors, spec)
 
     def step(self, lr_step: int) -> None:
         """Step the optimizer, in methods with local steps; see `ScheduledOptimizer.set_lr` for ``lr_step``."""
         if self.optimizer is not None:
             self.optimizer.step(lr_step)
-        self.steps_since_update += 1
 
     @torch.no_grad()
     def update(self) -> list[Tensor]:
@@ -131,18 +120,11 @@ class LocalWorker:
         return [start - p for start, p in zip(self.start_model, self.params, strict=True)]
 
     @torch.no_grad()
-    def replace_model(self, model: Sequence[Tensor]) -> None:
+    def replace_model(self, model: list[Tensor]) -> None:
         """Replace the worker's model by the server's."""
-        for p, tensor in zip(self.params, model, strict=True):
-            p.copy_(tensor)
+        torch._foreach_copy_(self.params, model)
         if self.start_model:
-            for start, tensor in zip(self.start_model, model, strict=True):
-                start.copy_(tensor)
-
-    def fail(self) -> None:
-        """Reset the optimizer after a machine failure; the server's next model replaces the parameters."""
-        self.steps_since_update = 0
-        self._reset_optimizer()
+            torch._foreach_copy_(self.start_model, model)
 
 
 Teams = tuple[tuple[int, ...], ...]
@@ -158,7 +140,6 @@ class Team:
     """
 
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
-        """Store the task of these workers, before their first step."""
         self.workers, self.task, self.seeds = workers, task, seeds
         self.params: list[Tensor] = list(task.params.values())
         self._index_of_worker = {worker: index for index, worker in enumerate(workers)}
@@ -281,7 +262,6 @@ class SingleServer:
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
-        """Build the server's update rule; no update has arrived."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.asynchronous, self.task = asynchronous, task
@@ -342,7 +322,6 @@ class GlobalServer:
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
-        """Begin with equal models on all servers, and no transfer."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
         # By local server, as the class names them: y; d on the way to the global server; z on the way back.

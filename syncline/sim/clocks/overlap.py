@@ -29,15 +29,7 @@ from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.collectives import Spans, TrainingCollectives, timeline_of
-from syncline.sim.program.instructions import (
-    Collective,
-    Compute,
-    Instruction,
-    Wait,
-    broadcast_seconds,
-    check_seconds,
-    start_times,
-)
+from syncline.sim.program import instructions
 from syncline.sim.program.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None
@@ -82,11 +74,11 @@ class StepTimes:
         times = np.asarray(compute_s, dtype=np.float64)
         if times.ndim != 2:
             raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
-        check_seconds("compute_s", times)
+        instructions.check_seconds("compute_s", times)
         steps, workers = times.shape
         return cls(
-            times, broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
-            broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"), encode_bytes_per_s,
+            times, instructions.broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
+            instructions.broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"), encode_bytes_per_s,
         )  # fmt: skip
 
     def encoding_s(self, call: Call) -> float:
@@ -137,7 +129,7 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
                 yield StepAction("wait", index, members=members(call, workers))
 
 
-def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> list[list[Instruction]]:
+def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> list[list[instructions.Instruction]]:
     """Return the programs of data-parallel training, one per worker.
 
     Args:
@@ -145,11 +137,11 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     """
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
     steps, workers = times.compute_s.shape
-    programs: list[list[Instruction]] = [[] for _ in range(workers)]
+    programs: list[list[instructions.Instruction]] = [[] for _ in range(workers)]
     calls_by_step = CallsByStep(calls, steps)
-    later_waits: dict[int, list[tuple[Members, Wait]]] = {}  # by the step that waits
+    later_waits: dict[int, list[tuple[Members, instructions.Wait]]] = {}  # by the step that waits
 
-    def append(instruction: Instruction, participants: Members = None) -> None:
+    def append(instruction: instructions.Instruction, participants: Members = None) -> None:
         """Append an instruction to the programs of the participants."""
         for worker in range(workers) if participants is None else participants:
             programs[worker].append(instruction)
@@ -158,12 +150,14 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
         """Append the instructions that start a collective, and note its wait if a later step waits for it."""
         call_members, encode_s = members(call, workers), times.encoding_s(call)
         if encode_s:
-            append(Compute(encode_s, "encode", call.step, what="encode"), call_members)
+            append(instructions.Compute(encode_s, "encode", call.step, what="encode"), call_members)
         group, kind, nbytes = group_ranks(call.group, workers), call.collective, call.payload_bytes
-        append(Collective(kind, nbytes, key, call.label, call.step, call.algorithm, group=group), call_members)
+        append(
+            instructions.Collective(kind, nbytes, key, call.label, call.step, call.algorithm, group=group), call_members
+        )
         if call.wait_steps:
             wait_step = call.step + call.wait_steps
-            later_waits.setdefault(wait_step, []).append((call_members, Wait(key, step=wait_step)))
+            later_waits.setdefault(wait_step, []).append((call_members, instructions.Wait(key, step=wait_step)))
 
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
@@ -171,19 +165,19 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             key = step, action.call_index
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
-                    program.append(Compute(action.fraction * seconds, step=step))
+                    program.append(instructions.Compute(action.fraction * seconds, step=step))
             elif action.kind == "trigger":
                 if trigger_s:
-                    append(Compute(trigger_s, "trigger", step, what="trigger"))
+                    append(instructions.Compute(trigger_s, "trigger", step, what="trigger"))
             elif action.kind == "wait":
-                append(Wait(key), action.members)
+                append(instructions.Wait(key), action.members)
             else:
                 start(step_calls[action.call_index], key)
         for waiting, wait in later_waits.pop(step, []):
             append(wait, waiting)
         for program, optimizer_s in zip(programs, times.optimizer_s.tolist(), strict=True):
             if optimizer_s:
-                program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
+                program.append(instructions.Compute(optimizer_s, "optimizer", step, what="optimizer"))
     return programs
 
 
@@ -255,7 +249,7 @@ def lockstep_spans(
         ]
     calls_by_step = CallsByStep(calls, steps)
     collectives = TrainingCollectives(worker_topology, calls_by_step.calls, rule)
-    streams = Streams(collectives, start_times(starts_s, workers), times)
+    streams = Streams(collectives, instructions.start_times(starts_s, workers), times)
     for step in range(steps):
         yield from streams.step(step, calls_by_step[step])
 

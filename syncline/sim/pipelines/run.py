@@ -29,20 +29,10 @@ from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.events.run import run_events
+from syncline.sim.pipelines import schedules
 from syncline.sim.pipelines.orders import part_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline, check_orders, deadlock, tag_of
 from syncline.sim.pipelines.report import UPDATE
-from syncline.sim.pipelines.schedules import (
-    TASK_KINDS,
-    Kind,
-    Order,
-    Orders,
-    PipelineTask,
-    Schedule,
-    TaskNumbering,
-    source_stage,
-    target_stage,
-)
 from syncline.sim.program.instructions import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait
 from syncline.sim.program.timeline import Timeline, Words
 
@@ -69,8 +59,8 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
         return None
     tasks_table = np.zeros((stages, tasks), dtype=kernels.TASK)
     if has_fixed_order:
-        numbering = TaskNumbering(schedule.microbatches, schedule.chunks)
-        tasks_table["number"] = Orders.from_lists(schedule.orders, numbering).numbers
+        numbering = schedules.TaskNumbering(schedule.microbatches, schedule.chunks)
+        tasks_table["number"] = schedules.Orders.from_lists(schedule.orders, numbering).numbers
     # Tasks are numbered by kind, then by chunk; all chunks of a kind take equally long.
     kind_seconds = [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds]
     tasks_table["seconds"] = np.concatenate(kind_seconds, axis=1)
@@ -103,7 +93,7 @@ def _stage_records(stage_topology: Star, limits: Sequence[int], record_type: np.
     return records
 
 
-def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> Timeline:
+def _timeline(schedule: schedules.Schedule, tasks_table: NDArray[Any], nbytes: float) -> Timeline:
     """Return the spans of each stage: each task's wait for its input and its computing, then all messages.
 
     ``tasks_table`` has the simulated records, ``(stages, tasks)``; ``nbytes`` are the bytes of a message.
@@ -171,18 +161,22 @@ class _Stage:
     ``seconds`` has the durations of tasks by kind, ``(K, M)`` for K stages and M micro-batches.
     """
 
-    def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
+    def __init__(self, pipeline: Pipeline, seconds: dict[schedules.Kind, Floats], replica: int, stage: int) -> None:
         self.pipeline, self.number = pipeline, stage
-        self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
+        self.seconds: dict[schedules.Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
         self.effects = pipeline.effects if replica == 0 else None  # only the first replica computes values
         chunks, first_worker = pipeline.schedule.chunks, replica * pipeline.stages
-        self.sources: dict[tuple[Kind, int], int] = {}  # by kind and chunk: the worker that sends the input
-        self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker that gets the output, and its chunk
-        for kind in TASK_KINDS:
+        self.sources: dict[tuple[schedules.Kind, int], int] = {}  # by kind and chunk: the worker that sends the input
+        self.targets: dict[
+            tuple[schedules.Kind, int], tuple[int, int]
+        ] = {}  # the worker that gets the output, and its chunk
+        for kind in schedules.TASK_KINDS:
             for chunk in range(chunks):
-                task = PipelineTask(kind, microbatch=0, chunk=chunk)  # the stages are the same for all micro-batches
-                source = source_stage(task, stage, pipeline.stages, chunks)
-                target = target_stage(task, stage, pipeline.stages, chunks)
+                task = schedules.PipelineTask(
+                    kind, microbatch=0, chunk=chunk
+                )  # the stages are the same for all micro-batches
+                source = schedules.source_stage(task, stage, pipeline.stages, chunks)
+                target = schedules.target_stage(task, stage, pipeline.stages, chunks)
                 if source is not None:
                     self.sources[kind, chunk] = first_worker + source
                 if target is not None:
@@ -194,7 +188,7 @@ class _Stage:
         self.update_s = pipeline.updates_s()[stage]
         self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
-    def program(self, order: Order) -> list[Instruction]:
+    def program(self, order: schedules.Order) -> list[Instruction]:
         """Return the program that runs the stage's tasks in this order."""
         program: list[Instruction] = []
         updates_always = self.pipeline.schedule.updates == "every"
@@ -211,12 +205,12 @@ class _Stage:
                     program += self.update(task.microbatch)
         return program
 
-    def receive(self, task: PipelineTask) -> Recv | None:
+    def receive(self, task: schedules.PipelineTask) -> Recv | None:
         """Return the instruction that waits for a task's input; None if the input is not from another stage."""
         source = self.sources.get((task.kind, task.chunk))
         return None if source is None else Recv(source, tag_of(*task), task.microbatch)
 
-    def run(self, task: PipelineTask) -> list[Instruction]:
+    def run(self, task: schedules.PipelineTask) -> list[Instruction]:
         """Return the instructions that compute a task and send its output to the next stage."""
         kind, microbatch, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
@@ -245,29 +239,29 @@ class _Stage:
 class _GreedyStage:
     """The instructions of a stage that, whenever it is free, chooses between its next forward and its next backward."""
 
-    def __init__(self, stage: _Stage, schedule: Schedule) -> None:
+    def __init__(self, stage: _Stage, schedule: schedules.Schedule) -> None:
         self.stage, self.microbatches = stage, schedule.microbatches
         self.in_flight_limit = schedule.limits[stage.number]
-        self.next_microbatch: dict[Kind, int] = {"forward": 0, "backward": 0}
+        self.next_microbatch: dict[schedules.Kind, int] = {"forward": 0, "backward": 0}
 
     def choice(self) -> list[Instruction]:
         """Return the instruction that chooses the next task; none after the last backward."""
         forward, backward = self.next_microbatch["forward"], self.next_microbatch["backward"]
         if backward == self.microbatches:
             return []
-        kinds: list[Kind] = ["backward"] if backward < forward else []
+        kinds: list[schedules.Kind] = ["backward"] if backward < forward else []
         if forward < self.microbatches and forward - backward < self.in_flight_limit:
             kinds.append("forward")
         # The order of options is the preference: a backward before a forward.
-        receives = [self.stage.receive(PipelineTask(kind, self.next_microbatch[kind])) for kind in kinds]
+        receives = [self.stage.receive(schedules.PipelineTask(kind, self.next_microbatch[kind])) for kind in kinds]
         return [First(options=receives, then=lambda index: self.run(kinds[index]))]
 
-    def run(self, kind: Kind) -> list[Instruction]:
+    def run(self, kind: schedules.Kind) -> list[Instruction]:
         """Return the instructions of the next task of a kind, followed by the next choice."""
         microbatch = self.next_microbatch[kind]
         self.next_microbatch[kind] = microbatch + 1
         update = self.stage.update(microbatch) if kind == "backward" else []
-        return [*self.stage.run(PipelineTask(kind, microbatch)), *update, *self.choice()]
+        return [*self.stage.run(schedules.PipelineTask(kind, microbatch)), *update, *self.choice()]
 
 
 def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:

@@ -175,5 +175,4 @@ def _work(
             update = [local_worker.wire.encode(u) for u in update]
         report = {"begun_ns": begun_ns, "steps": steps, "losses": torch.stack(losses).double().tolist()}
         server.send(report | {"laps": watch.take_laps()}, update)
-        local_worker.steps_since_update = 0
         watch.progress.enter_collective()  # the worker waits for the next model

@@ -27,18 +27,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.chakra.schema import (
-    COLLECTIVE,
-    COLLECTIVE_TYPES,
-    COMPUTE,
-    METADATA,
-    RECV,
-    SEND,
-    VERSION,
-    ChakraMessage,
-    add_attributes,
-    chakra_messages,
-)
+from syncline.measure.replaying.chakra import schema
 
 PREFIX = "syncline."
 """The prefix of attributes that only this package writes, in the head of a file."""
@@ -74,9 +63,9 @@ class ChakraNumbers:
         return json.dumps({str(number): list(ranks) for (_, ranks), number in self.groups.items()}, indent=1) + "\n"
 
 
-def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> ChakraMessage:
+def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> schema.ChakraMessage:
     """Return the head of a rank's file, with the operations of each segment of its record, and further ``fields``."""
-    head = chakra_messages().metadata(version=VERSION)
+    head = schema.chakra_messages().metadata(version=schema.VERSION)
     attributes: dict[str, Any] = {"ranks": num_ranks} | fields
     if record.segment_cpu_s:
         attributes["cpu_s"] = record.segment_cpu_s
@@ -86,7 +75,7 @@ def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> Ch
         if any(operation.shape for operation in operations):
             kernels = [(work.kind, work.precision, work.shape, work.causal) for work in operations]
             attributes[f"kernels.{index}"] = json.dumps(kernels)
-    add_attributes(head, **{f"{PREFIX}{name}": value for name, value in attributes.items()})
+    schema.add_attributes(head, **{f"{PREFIX}{name}": value for name, value in attributes.items()})
     return head
 
 
@@ -117,7 +106,7 @@ class NodeBuilder:
         self._next_id = 0
         self._total_s, self._written_us = 0.0, 0  # time of the computing nodes so far: exact, and in rounded parts
 
-    def build(self) -> Iterator[ChakraMessage]:
+    def build(self) -> Iterator[schema.ChakraMessage]:
         """Yield the rank's nodes in the order of its events."""
         for event in self.record.events:
             if isinstance(event, Computed):
@@ -131,7 +120,7 @@ class NodeBuilder:
                 yield self._metadata_node("step", stream=0)
             elif isinstance(event, Loss):
                 node = self._metadata_node("loss", stream=0)
-                add_attributes(node, loss=event.loss)
+                schema.add_attributes(node, loss=event.loss)
                 yield node
             else:
                 self._add_waits(event)
@@ -172,24 +161,24 @@ class NodeBuilder:
         nodes += self._host_awaited_nodes[self._num_host_awaited.get(stream, 0) :]
         return list(dict.fromkeys(nodes))
 
-    def _new_node(self, node_type: int, name: str, recorded_stream: int) -> ChakraMessage:
+    def _new_node(self, node_type: int, name: str, recorded_stream: int) -> schema.ChakraMessage:
         """Return a new node behind the queued work of a stream."""
         stream = self._stream_in_trace(recorded_stream)
         dependencies = self._dependencies(stream)
-        node = chakra_messages().node(id=self._next_id, name=name, type=node_type, data_deps=dependencies)
+        node = schema.chakra_messages().node(id=self._next_id, name=name, type=node_type, data_deps=dependencies)
         self._next_id += 1
         if stream:
-            add_attributes(node, stream=stream)
+            schema.add_attributes(node, stream=stream)
         # A call runs beside its stream. After any other node, later nodes of the stream depend on that node alone.
-        if node_type in (COMPUTE, METADATA):
+        if node_type in (schema.COMPUTE, schema.METADATA):
             self._last_node[stream] = node.id
             self._awaited_nodes[stream] = []
             self._num_host_awaited[stream] = len(self._host_awaited_nodes)
         return node
 
-    def _compute_node(self, event: Computed) -> ChakraMessage:
+    def _compute_node(self, event: Computed) -> schema.ChakraMessage:
         """Return the node of a computing segment."""
-        node = self._new_node(COMPUTE, "compute", event.stream)
+        node = self._new_node(schema.COMPUTE, "compute", event.stream)
         # Durations are differences of rounded sums, so that rounding changes their sum by at most half a microsecond.
         self._total_s += self.segment_s[event.segment]
         total_us = round(1e6 * self._total_s)
@@ -199,33 +188,35 @@ class NodeBuilder:
         flops = min(MAX_INT64, round(sum(operation.flops for operation in operations)))
         nbytes = min(MAX_INT64, round(sum(operation.nbytes for operation in operations)))
         # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
-        add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
+        schema.add_attributes(
+            node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment
+        )
         return node
 
-    def _collective_node(self, event: Started) -> ChakraMessage:
+    def _collective_node(self, event: Started) -> schema.ChakraMessage:
         """Return the Chakra node of a recorded collective."""
-        node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), event.stream)
+        node = self._new_node(schema.COLLECTIVE, f"{event.asked} {event.site}".strip(), event.stream)
         # The script asked for ``event.asked``. NCCL and gloo implement a barrier as an all-reduce; ASTRA-sim has none.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
         group_number = self.numbers.groups.get((group_name, event.ranks), 0)  # 0: all ranks
-        add_attributes(
-            node, is_cpu_op=False, comm_type=COLLECTIVE_TYPES.index(collective.upper()), comm_size=event.payload_bytes,
-            pg_name=str(group_number), group=group_name, site=event.site,
+        schema.add_attributes(
+            node, is_cpu_op=False, comm_type=schema.COLLECTIVE_TYPES.index(collective.upper()),
+            comm_size=event.payload_bytes, pg_name=str(group_number), group=group_name, site=event.site,
         )  # fmt: skip
         if collective != event.asked:
-            add_attributes(node, asked=event.asked)
+            schema.add_attributes(node, asked=event.asked)
         self._set_node_of_call(event.call, node)
         return node
 
-    def _message_node(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
+    def _message_node(self, event: MessageSent | MessageAwaited) -> schema.ChakraMessage:
         """Return the node of a sent or received message."""
         is_send = isinstance(event, MessageSent)
         group_name, sender, receiver, _ = event.tag
-        node_type, verb = (SEND, "send") if is_send else (RECV, "recv")
+        node_type, verb = (schema.SEND, "send") if is_send else (schema.RECV, "recv")
         node = self._new_node(node_type, f"{verb} {event.site}".strip(), event.stream)
         number, nbytes = self.numbers.messages.get(event.tag, (0, 0))  # default: no rank sends this message
-        add_attributes(
+        schema.add_attributes(
             node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,
             group=group_name, site=event.site,
         )  # fmt: skip
@@ -233,13 +224,13 @@ class NodeBuilder:
             self._set_node_of_call(event.call, node)
         return node
 
-    def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
+    def _metadata_node(self, name: str, stream: int) -> schema.ChakraMessage:
         """Return a node that takes no time, for an event such as the end of a step; ``name`` says which event."""
-        node = self._new_node(METADATA, name, stream)
-        add_attributes(node, is_cpu_op=True)
+        node = self._new_node(schema.METADATA, name, stream)
+        schema.add_attributes(node, is_cpu_op=True)
         return node
 
-    def _set_node_of_call(self, call: int, node: ChakraMessage) -> None:
+    def _set_node_of_call(self, call: int, node: schema.ChakraMessage) -> None:
         """Store the node of a call, for which later nodes may wait."""
         self._node_of_call[call] = node.id
         self._open_call_nodes.append(node.id)

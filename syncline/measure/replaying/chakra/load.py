@@ -31,18 +31,8 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
+from syncline.measure.replaying.chakra import schema
 from syncline.measure.replaying.chakra.export import PREFIX
-from syncline.measure.replaying.chakra.schema import (
-    COLLECTIVE,
-    COLLECTIVE_TYPES,
-    COMPUTE,
-    METADATA,
-    NODE_TYPES,
-    RECV,
-    SEND,
-    ChakraMessage,
-    attributes_of,
-)
 
 TIMED_AS = {
     "scatter": "gather", "barrier": "all_reduce", "reduce_scatter_block": "reduce_scatter",
@@ -52,7 +42,7 @@ TIMED_AS = {
 HOST_STREAM = 1
 """The stream of operations that a host computes beside its device."""
 
-KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
+KNOWN_TYPES = (schema.METADATA, schema.COMPUTE, schema.SEND, schema.RECV, schema.COLLECTIVE)
 
 
 class OrderedNode(NamedTuple):
@@ -85,7 +75,7 @@ class TraceGroups(NamedTuple):
     messages: dict[tuple[int, int, int, int], int]
 
 
-def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
+def order_nodes(nodes: Iterable[schema.ChakraMessage], path: str) -> list[OrderedNode]:
     """Return nodes in the order in which ASTRA-sim would issue them: of those that are ready, the lowest number first.
 
     A dependency on a node that takes no time is replaced by the dependencies of that node.
@@ -94,13 +84,13 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
         SpecError: two nodes have one number, a type is not supported, a dependency is missing, or nodes wait for each
             other in a circle.
     """
-    node_of: dict[int, ChakraMessage] = {}
+    node_of: dict[int, schema.ChakraMessage] = {}
     for node in nodes:
         if node.id in node_of:
             raise SpecError("trace", path, f"nodes of different numbers (two have {node.id})")
         if node.type not in (0, *KNOWN_TYPES):  # type 0, a node without a type, takes no time
-            name = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else str(node.type)
-            supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
+            name = schema.NODE_TYPES[node.type] if node.type < len(schema.NODE_TYPES) else str(node.type)
+            supported = ", ".join(schema.NODE_TYPES[kind] for kind in KNOWN_TYPES)
             raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
         node_of[node.id] = node
     direct_dependencies = {number: {*node.data_deps, *node.ctrl_deps} for number, node in node_of.items()}
@@ -122,12 +112,12 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
         awaited: dict[int, None] = {}  # an ordered set
         for dependency in sorted(direct_dependencies[number]):
             awaited |= dict.fromkeys(stands_for[dependency])
-        takes_no_time = node.type in (0, METADATA)
+        takes_no_time = node.type in (0, schema.METADATA)
         stands_for[number] = list(awaited) if takes_no_time else [number]
         ordered.append(
             OrderedNode(
                 number, node.name, node.type, duration_s=1e-6 * node.duration_micros,
-                attributes=attributes_of(node), dependencies=list(awaited),
+                attributes=schema.attributes_of(node), dependencies=list(awaited),
             )
         )  # fmt: skip
         for dependent in dependents.get(number, ()):
@@ -142,11 +132,11 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
     return ordered
 
 
-def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
+def read_pytorch_groups(nodes: Iterable[schema.ChakraMessage]) -> dict[str, tuple[int, ...]]:
     """Return the ranks of process groups by name, from a METADATA node with JSON, as PyTorch's own traces have it."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
-        if node.type == METADATA and "pg_name" in node.inputs.values:  # a text, perhaps JSON
+        if node.type == schema.METADATA and "pg_name" in node.inputs.values:  # a text, perhaps JSON
             try:
                 (text,) = json.loads(node.inputs.values)  # a list with one string, which also contains JSON
                 for group in json.loads(text):
@@ -181,19 +171,19 @@ class RecordBuilder:
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
         """Return the record of nodes that are in the order of their issue."""
-        has_device_nodes = any(node.type == COMPUTE and not node.attributes.get("is_cpu_op") for node in nodes)
+        has_device_nodes = any(node.type == schema.COMPUTE and not node.attributes.get("is_cpu_op") for node in nodes)
         named_streams = [stream for node in nodes if isinstance(stream := node.attributes.get("stream"), int)]
         self._highest_stream = max([HOST_STREAM, *named_streams])
         for node in nodes:
-            if node.type == COMPUTE:
+            if node.type == schema.COMPUTE:
                 is_on_host = has_device_nodes and node.attributes.get("is_cpu_op")
                 stream = self._stream_for(node, default=HOST_STREAM if is_on_host else 0)
                 self._add_waits(node, stream)
                 self._add_computing(node, stream)
-            elif node.type in (SEND, RECV, COLLECTIVE):
+            elif node.type in (schema.SEND, schema.RECV, schema.COLLECTIVE):
                 stream = self._stream_for(node)
                 self._add_waits(node, stream)
-                if node.type == COLLECTIVE:
+                if node.type == schema.COLLECTIVE:
                     self._add_collective(node, stream)
                 else:
                     self._add_message(node, stream)
@@ -267,9 +257,9 @@ class RecordBuilder:
         site = str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         type_index = self._non_negative_int(node, "comm_type")
-        if type_index >= len(COLLECTIVE_TYPES):
-            raise self._error(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", type_index)
-        collective = COLLECTIVE_TYPES[type_index].lower()
+        if type_index >= len(schema.COLLECTIVE_TYPES):
+            raise self._error(node, f"a comm_type below {len(schema.COLLECTIVE_TYPES)}", type_index)
+        collective = schema.COLLECTIVE_TYPES[type_index].lower()
         ranks = self._group_ranks(node)
         pg_name = node.attributes.get("pg_name", "") or "0"  # 0 is the group of all ranks
         group_name = str(node.attributes.get("group", pg_name))  # the name in the record, if this package wrote it
@@ -287,7 +277,7 @@ class RecordBuilder:
         call = node.id + 1  # calls are numbered from 1
         site = str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
-        is_send = node.type == SEND
+        is_send = node.type == schema.SEND
         peer = self._non_negative_int(node, "comm_dst" if is_send else "comm_src")
         num_ranks = self.trace_groups.num_ranks
         if peer >= num_ranks or peer == self.rank:
