@@ -203,7 +203,7 @@ class DionMethod(Method):
         has_matrices = any(isinstance(rule, DionRule) for rule, _is_other_rule in self._rules)
         if isinstance(self.trigger, RMMC) and not has_matrices:  # it compares momenta of matrices
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
-        self._is_exchanging = self.trigger.fires(matrix_rows, self.comm, t)
+        self._is_exchanging = bool(rows) and self.trigger.fires(matrix_rows, self.comm, t)
         if not self._is_exchanging:
             return [] if self.holds else rows
         if self.holds:  # exchange copies of the sums, which start again from zero

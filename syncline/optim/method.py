@@ -345,7 +345,7 @@ class Method(torch.optim.Optimizer):
         states_due = self.sync.states_due(t)
 
         # Combine the workers' gradients.
-        if "gradient" in states_due and rows:
+        if "gradient" in states_due:
             rows = self.exchange_gradients(rows, t)
         if self.clip_norm is not None:
             rows = clip_gradients(rows, self.clip_norm)
@@ -369,7 +369,12 @@ class Method(torch.optim.Optimizer):
         return loss
 
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
-        """Combine the workers' gradients; return the rows with the results, without parameters that do not move."""
+        """Combine the workers' gradients; return the rows with the results, without parameters that do not move.
+
+        There are no rows in a step in which no parameter has a gradient.
+        """
+        if not rows:
+            return rows
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 

@@ -140,10 +140,14 @@ class OneBitMethod(Method):
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
-        """Return the parameters as ``Method.rows``, with errors of one-bit means among their states."""
+        """Return the parameters as ``Method.rows``, with errors of one-bit means among their states.
+
+        The errors start again at zero if a loaded state is that of another number of workers, who own other chunks.
+        """
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
-            if WORKER_ERROR not in row.state:
+            chunk = chunk_length(row.x[0].numel(), self.comm.world_size)
+            if OWNER_ERROR not in row.state or row.state[OWNER_ERROR].shape[1] != chunk:
                 row.state.update(self.one_bit.init(row.x, self.comm.world_size))
         return rows
 

@@ -282,7 +282,7 @@ class SelSyncMethod(Method):
         for row in rows:
             for name, tensor in self.trigger.init(row.x).items():
                 row.state.setdefault(name, tensor)
-        self._firing = self.trigger.fires(rows, self.comm, t)
+        self._firing = bool(rows) and self.trigger.fires(rows, self.comm, t)
         if self._firing and self.aggregation == "gradients":
             return super().exchange_gradients(rows, t)
         return rows

@@ -165,7 +165,7 @@ class ZeroOneAdamMethod(one_bit_adam.OneBitMethod):
     @override
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Return the rows with mean gradients, or with one-bit means where DeepSpeed sends signs of gradients."""
-        if self._follows_deepspeed and t > 0 and not self.sync.updates_second_moment(t):
+        if rows and self._follows_deepspeed and t > 0 and not self.sync.updates_second_moment(t):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
         exchanged = super().exchange_gradients(rows, t)

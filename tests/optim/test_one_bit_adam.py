@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.methods import DDP, OneBitAdam
+from syncline.methods import DDP, OneBitAdam, ZeroOneAdam
 from syncline.optim import Method, adam
-from tests.optim.given import assert_same, gaussian, gradients, run
+from tests.optim.given import Given, assert_same, gaussian, gradients, run
 from tests.optim.test_one_bit import LiteralMean
 
 M, LR, BETA1, BETA2, EPS = 3, 0.1, 0.9, 0.99, 1e-3
@@ -123,3 +124,21 @@ def test_gradients_then_signs() -> None:
 def test_misuse_is_one_helpful_line(unchecked, options: dict, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         OneBitAdam([torch.nn.Parameter(torch.zeros(2))], LR, **options)
+
+
+@pytest.mark.parametrize("build", [one_bit_adam(1), partial(ZeroOneAdam, freeze_step=1, **KNOBS)])
+@pytest.mark.parametrize("count", [8, 61])
+def test_a_state_of_other_workers_goes_on_with_new_errors(build: partial[Method], count: int) -> None:
+    """Two workers own half of a tensor each, four a quarter: the errors of the halves belong to none of the four."""
+    given = gradients(9, 4, (count,))
+    two = Given(build, [[g[:2] for g in step] for step in given]).run(0, 5)
+    saved = two.method.state_dict()
+    for name, tensor in saved["state"][0].items():
+        saved["state"][0][name] = tensor.repeat(2, 1)
+    four, fresh = (Given(build, given, [two.params[0][:1].detach()]) for _ in range(2))
+    four.method.load_state_dict(copy.deepcopy(saved))
+    for name in ("worker_error", "server_error"):  # the same state without errors
+        saved["state"][0].pop(name)
+    fresh.method.load_state_dict(copy.deepcopy(saved))
+    assert_same(four.run(5), fresh.run(5), exact=True)
+    assert four.params[0].isfinite().all()

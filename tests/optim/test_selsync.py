@@ -64,6 +64,24 @@ def test_a_gradient_of_zeros_does_not_divide_by_zero() -> None:
     assert bool((trigger.change([row._replace(g=row.g + 1)]) > 1e20).all())
 
 
+@pytest.mark.parametrize(
+    "build",
+    [SelSync, partial(SelSync, aggregation="gradients"), SelSyncDion, CurvaDion],
+    ids=["parameters", "gradients", "dion", "curvadion"],
+)
+def test_a_step_without_any_gradient_sends_nothing_whatever_the_last_step_did(build: partial) -> None:
+    x = torch.nn.Parameter(torch.zeros(M, 4, 3))
+    method = build([x], LR, comm=SimulatedCommunicator(M), worker_axis=True)
+    x.grad = torch.ones_like(x)
+    method.step()  # the first gradient makes every trigger fire
+    num_calls = len(method.comm.ledger)
+    x.grad = None
+    method.step()
+    assert len(method.comm.ledger) == num_calls > 0
+    assert not method.trace()["averaged"].any()
+    assert method.buffer_sync(1) != "mean"
+
+
 @pytest.mark.parametrize("aggregation", ["parameters", "gradients"])
 def test_selsync_from_its_algorithm(aggregation: str) -> None:
     """SGD with momentum in plain loops: some steps fire, some do not."""
