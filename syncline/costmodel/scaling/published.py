@@ -90,14 +90,16 @@ def batch_source(parameters: float) -> str:
 def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
     """Return the batch in whole sequences that is nearest to ``batch_tokens``, in tokens.
 
-    Each worker has equally many sequences; if it has eight or more, their number is even. A batch with fewer sequences
-    than workers is a multiple of both the number of workers and the tokens of a sequence.
+    Each worker has equally many sequences. If a rounded batch has eight or more for each, their number is even. A batch
+    with fewer sequences than workers is a multiple of both the number of workers and the tokens of a sequence.
 
-    >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
-    (3932160, 100352)
+    >>> whole_batch(4e6, 64, 2048), whole_batch(9 * 64 * 2048, 64, 2048), whole_batch(100e3, 64, 2048)
+    (3932160, 1179648, 100352)
     """
     require(0 < batch_tokens < math.inf, "batch_tokens", batch_tokens, "a positive number")
     unit_tokens = workers * sequence  # a sequence for each worker
+    if batch_tokens % unit_tokens == 0:
+        return int(batch_tokens)
     if batch_tokens >= 8 * unit_tokens:
         unit_tokens *= 2
     elif batch_tokens < unit_tokens:

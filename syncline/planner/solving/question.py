@@ -59,7 +59,7 @@ class InverseProblem:
         level: level of the network with the link or the units that vary; the outermost by default.
         among: links to choose from, if the variable is the network.
         most: limit on the number of workers.
-        batch_tokens: tokens of a step of all workers, the same for any number of workers.
+        batch_tokens: tokens of a step of all workers, rounded in the specs; the same for any number of workers.
         best: whether to choose among the plans of `syncline advise`, instead of the specs' layouts.
         own_methods: whether these plans have the specs' methods; else they have all methods that advice tries.
 
@@ -112,6 +112,10 @@ class InverseProblem:
         """Return the methods of a spec for which the question is solved: all but the baseline."""
         return [method for method in spec.methods if self.baseline is None or method.name != self.baseline.name]
 
+    def keeps_batch(self, spec: ProjectSpec) -> bool:
+        """Return whether all numbers of workers have the batch of the present number, not its tokens per worker."""
+        return self.batch_tokens is not None or spec.tokens_per_worker is None
+
     def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
         """Return the variable to solve for, for a method on a network.
 
@@ -125,9 +129,8 @@ class InverseProblem:
             if self.level is not None:  # a name or an index
                 level_names = [place.name for place in link_places(network)]
                 level_index = level_names.index(place_of(network, self.level).name)
-            return workers_variable(
-                spec, network, method, level_index, max_workers=self.most, batch_tokens=self.batch_tokens
-            )
+            batch_tokens = spec.batch_tokens if self.keeps_batch(spec) else None
+            return workers_variable(spec, network, method, level_index, self.most, batch_tokens)
         place = place_of(network, self.level)
         link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
         return link_variable(spec, method, place)
@@ -210,7 +213,7 @@ class InverseInputs:
                 "methods", baseline.name, f"a method other than {baseline.name}, the baseline of the speedups"
             )
         batch = None if self.inputs.batch_tokens is None else parse_count(self.inputs.batch_tokens, "batch_tokens")
-        if batch is not None and variable != "workers" and not self.inputs.best:
+        if batch is not None and not self.inputs.best:
             projections = [with_batch(spec, batch) for spec in projections]
         return InverseProblem(
             variable, projections, targets, self.training(), baseline, self.inputs.level,

@@ -242,7 +242,8 @@ def _batch_note(question: InverseProblem) -> str:
     """Return the note on the tokens of plans of `advise`, or on the batch if workers are sought; else no text."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
-    # A spec without tokens per worker has a batch that follows from the model and the workers.
-    if question.variable == "workers" and question.batch_tokens is None and question.specs[0].tokens_per_worker:
-        return "\nEach worker keeps its tokens, so more workers mean a larger batch; --batch-tokens keeps the batch."
-    return ""
+    if question.variable != "workers":
+        return ""
+    if question.keeps_batch(question.specs[0]):
+        return "\nThe batch stays the same: numbers of workers that cannot share it in whole sequences are left out."
+    return "\nEach worker keeps its tokens, so more workers mean a larger batch; --batch-tokens keeps the batch."

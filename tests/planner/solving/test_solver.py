@@ -184,6 +184,23 @@ def test_a_batch_stays_what_it_is() -> None:
     assert same["training_s"] == row["training_s"] <= 2 * 86400
 
 
+def test_a_batch_is_whole_sequences_of_the_present_workers() -> None:
+    """500,000 tokens are 488.3 sequences; 8 workers take 496 = 16 * 31, which up to 4, 16, 31, 62 and 124 can share."""
+    asked = {"model": "gpt-160m", "methods": "diloco", "networks": "wan", "hardware": "h100", "workers": 8}
+    result = sl.solve("workers", **asked, tokens="9B", deadline="3h", batch_tokens="500k")
+    (batch,) = (assumption for assumption in result.payload["assumptions"] if assumption["name"] == "batch")
+    assert batch["value"] == 496 * 1024 and batch["origin"] == "the nearest to 500,000 in whole sequences"
+    (row,) = result.rows
+    assert row["value"] == 16 and row["workers"] * row["tokens_per_worker"] == 496 * 1024
+
+
+def test_a_default_batch_stays_what_it_is() -> None:
+    """With a larger batch for 448 and more workers, they met the deadline that 64 missed."""
+    asked = {"model": "gpt-160m", "methods": "diloco", "tokens": "9B", "cluster": "two-sites-a100"}
+    (row,) = sl.solve("workers", **asked, deadline="2h").rows
+    assert (row["value"], row["spans"]) == (16, [[16.0, 32.0]])
+
+
 def test_where_the_clock_is_not_even_every_crossing_is_told() -> None:
     """Within a site data parallelism is fast enough, across the line between two it is not, with many sites again."""
     asked = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens": "140B", "tokens_per_worker": 32768}

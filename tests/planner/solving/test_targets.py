@@ -82,7 +82,7 @@ def test_links_to_choose_from_are_names_or_numbers_with_a_price_or_without() -> 
         ("network", {"step_time": "1s", "among": "wan=1,1gbe"}, "expected a price for each network, or for none"),
         ("network", {"step_time": "1s", "among": "wan=x"}, r"among\.wan: got 'x'; expected a positive number"),
         ("workers", {"step_time": "1s", "most": 0}, "most: got 0; expected a number of workers, at least 1"),
-        ("workers", {"step_time": "1s", "batch_tokens": 999}, "workers: got 8; expected a network, a layout and"),
+        ("workers", {"step_time": "1s", "layout": "tensor=3", "most": 2}, "workers: got 8; expected"),
         ("latency", {"step_time": "1s", "batch_tokens": -1}, "batch_tokens: got -1; expected a positive number"),
         ("bandwidth", {"step_time": "1s", "spec": "demo-table1"}, "spec: got 'demo-table1'|expected .*project"),
     ],
