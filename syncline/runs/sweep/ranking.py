@@ -136,7 +136,6 @@ def ranking_table(
 
 
 def _count_of_configurations(count: int) -> str:
-    """Return a number of configurations as text."""
     return "1 configuration" if count == 1 else f"{count:,} configurations"
 
 
