@@ -23,12 +23,11 @@ from syncline.measure.processes.rendezvous import host_store
 from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.runs.folders.folder import RunFolder, environment, has_results
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records, write_curves
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
-from syncline.runs.training.train_and_time import time_method
+from syncline.runs.training.train_and_time import TimedTraining, time_with_bounds
 from syncline.runs.training.trained import Trained, with_measured_step
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
@@ -221,10 +220,10 @@ def write_launch(
     measured = read_rank_files(ranks_folder, spec, ended.wall_s, interrupted=ended_early, processes=processes)
     simulated = None
     if measured is not None and measured.clock is not None:
-        simulated = time_method(spec, measured.trained, spec.network)
+        simulated = time_with_bounds(spec, measured.trained, spec.network, measured=step_s is not None)
     record = ended.record(spec, options, processes, step_s)
     if measured is not None:
-        record |= _measured_and_simulated_rows(spec, measured, simulated, is_step_measured=step_s is not None)
+        record |= _measured_and_simulated_rows(spec, measured, simulated)
     folder.json("run", environment() | record)
     parameter_files = [ranks_folder / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
@@ -244,13 +243,11 @@ def write_launch(
 
 
 def _measured_and_simulated_rows(
-    spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, is_step_measured: bool
+    spec: RunSpec, measured: MeasuredRun, simulated: TimedTraining | None
 ) -> dict[str, Any]:
     """Return the fields of a launch's ``run.json``: facts, measured rows by seed, and a simulated row with bounds.
 
-    Args:
-        simulated: the simulator's clock; None if no step was completed. Then there is no simulated row.
-        is_step_measured: whether the simulation's computing time was measured; then its bounds are narrower.
+    There is no simulated row if no step was completed; then ``simulated`` is None.
     """
     trained, clock = measured.trained, measured.clock
     rows = [row | {"network": MEASURED} for row in run_records(trained, clock, spec.network, spec.workers)]
@@ -259,20 +256,19 @@ def _measured_and_simulated_rows(
         return facts | {"rows": rows}
     median_s = float(np.median(measured.steps["step_s"].max(1)))  # a step lasts as long as on the slowest worker
     rows = [row | {"step_time_median_s": median_s} for row in rows]
-    time_with_factors = partial(time_method, spec, trained, spec.network)
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
-    return facts | {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds}
+    simulated_row = {"network": spec.network.name} | clock_record(simulated.clock) | simulated.bounds()
+    return facts | {"rows": rows, "simulated": simulated_row}
 
 
 def write_results(
-    folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: Clock | None,
+    folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: TimedTraining | None,
     row_name: str = "worker", track_names: list[str] | None = None,
 ) -> None:  # fmt: skip
     """Write the losses, collectives, curves, timelines, trace and figures of a training.
 
     Args:
         clock: the measured clock; None if no step was completed. Then only losses and collectives are written.
-        simulated: the simulator's clock of the same traffic; None without a measured clock.
+        simulated: the simulator's clock of the same traffic, with its bounds; None without a measured clock.
         row_name: what a row of the measured timeline stands for, ``worker`` or ``process``.
         track_names: names of the trace's tracks, measured before simulated; None: ``row_name`` and a number.
     """
@@ -281,12 +277,12 @@ def write_results(
     if clock is None or simulated is None:
         return
     method, network = trained.method, spec.network
-    clocks = {(method, MEASURED): clock, (method, network.name): simulated}
+    clocks = {(method, MEASURED): clock, (method, network.name): simulated.clock}
     write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", network.name: network})
     first_steps = clock.timeline.head(spec.timeline_steps)
-    timelines = [(method, MEASURED, first_steps), (method, network.name, simulated.timeline)]
+    timelines = [(method, MEASURED, first_steps), (method, network.name, simulated.clock.timeline)]
     folder.table("timeline", timeline_columns(timelines))
-    timeline_by_key = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
+    timeline_by_key = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.clock.timeline}
     joined_timeline, default_names = join_timelines(timeline_by_key)
     folder.trace(chrome_trace(joined_timeline, track_names or default_names))
     run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))

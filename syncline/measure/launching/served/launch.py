@@ -29,10 +29,10 @@ from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_training import relative_batch_durations
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records
 from syncline.runs.training.tables import write_contributions
+from syncline.runs.training.train_and_time import TimedTraining, time_with_bounds
 from syncline.runs.training.trained import Trained, build_task, undisturbed_step_s, with_measured_step
 from syncline.sim import Clock
 from syncline.specs import RunSpec
@@ -115,12 +115,12 @@ def launch_served(
 
 
 class _Measured(NamedTuple):
-    """The results of a launch: training, measured clock, simulated training and its clock."""
+    """The results of a launch: training, measured clock, simulated training and its clock with bounds."""
 
     trained: Trained
     clock: Clock
-    simulated: AsyncTrained
-    simulated_clock: Clock
+    simulated: Trained
+    timing: TimedTraining
 
 
 def _write_served(
@@ -135,10 +135,11 @@ def _write_served(
     record["departures"] = [asdict(departure) for departure in departures]
     returns = lines.named("join")[spec.workers :]  # the first P joins are the first starts of the workers
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in returns]
-    measured = _measured_and_simulated(spec, lines, ended.wall_s, ended_early=ended.interrupted or not lines.end)
+    measured = _measured_and_simulated(
+        spec, lines, ended.wall_s, ended_early=ended.interrupted or not lines.end, is_step_measured=step_s is not None
+    )
     if measured is not None:
-        record |= {"machines": 1, "problem": lines.facts["problem"]}
-        record |= _measured_and_simulated_rows(spec, measured, is_step_measured=step_s is not None)
+        record |= {"machines": 1, "problem": lines.facts["problem"]} | _measured_and_simulated_rows(spec, measured)
     folder.json("run", environment() | record)
     parameters_file = ranks_folder / "server.pt"
     if parameters_file.exists():
@@ -148,18 +149,22 @@ def _write_served(
     if measured is not None:
         trained = measured.trained
         process_names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
-        write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
+        write_contributions(folder, [trained, measured.simulated])
         tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in process_names]
-        write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
+        write_results(folder, spec, trained, measured.clock, measured.timing, track_names=tracks)
     shutil.rmtree(ranks_folder)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
     return {name: record[name] for name in names}
 
 
-def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *, ended_early: bool) -> _Measured | None:
+def _measured_and_simulated(
+    spec: RunSpec, lines: ServerLines, wall_s: float, *, ended_early: bool, is_step_measured: bool
+) -> _Measured | None:
     """Return the measured training and the simulated one; None if no step of the training was completed.
 
-    ``ended_early``: whether the training ended before its last step.
+    Args:
+        ended_early: whether the training ended before its last step.
+        is_step_measured: whether the simulation's computing time was measured; then its bounds are narrower.
     """
     if not lines.facts:
         return None
@@ -186,29 +191,23 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
     )  # fmt: skip
     # The simulation takes as many steps as were measured, so that both can be compared after an early end.
     completed_plan = replace(plan, settings=replace(plan.settings, steps=history.steps * spec.workers))
-    simulated = AsyncTrained(completed_plan, completed_plan.simulate(), history.steps)
+    simulation = AsyncTrained(completed_plan, completed_plan.simulate(), history.steps)
+    simulated = replace(trained, asynchronous=simulation)
     clock = measured_training.time(measured_plan.network, Factors())
-    simulated_clock = simulated.time(spec.network, Factors())
-    assert clock is not None and simulated_clock is not None  # both have steps
-    return _Measured(trained, clock, simulated, simulated_clock)
+    timing = time_with_bounds(spec, simulated, spec.network, measured=is_step_measured)
+    assert clock is not None and timing is not None  # both have steps
+    return _Measured(trained, clock, simulated, timing)
 
 
-def _measured_and_simulated_rows(spec: RunSpec, measured: _Measured, is_step_measured: bool) -> dict[str, Any]:
-    """Return ``rows``, a measured row for each seed, and ``simulated``, the simulator's row with bounds.
-
-    ``is_step_measured``: whether the simulation's computing time was measured; then its bounds are narrower.
-    """
+def _measured_and_simulated_rows(spec: RunSpec, measured: _Measured) -> dict[str, Any]:
+    """Return ``rows``, a measured row for each seed, and ``simulated``, the simulator's row with bounds."""
     steps, timeline = measured.trained.history.steps, measured.clock.timeline
     updates = timeline[(timeline.worker < spec.workers) & (timeline.what == "optimizer")]
     measured_columns = {
         "optimizer_s": float(updates.duration_s.sum()) / (steps * spec.workers), "network": MEASURED,
     }  # fmt: skip
     rows = [row | measured_columns for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
-    simulated = measured.simulated_clock
-
-    def time_with_factors(factors: Factors) -> Clock | None:
-        return measured.simulated.time(spec.network, factors)
-
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
-    simulated_row = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
-    return {"rows": rows, "simulated": simulated_row}
+    simulated_row = {"network": spec.network.name} | clock_record(measured.timing.clock)
+    simulation = measured.simulated.asynchronous
+    assert simulation is not None
+    return {"rows": rows, "simulated": simulated_row | simulation.record() | measured.timing.bounds()}
