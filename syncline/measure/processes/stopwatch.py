@@ -246,6 +246,8 @@ class MeasuredCommunicator(Communicator):
     all_gather_across = _blocking_collective("all_gather_across")
     all_gather_within = _blocking_collective("all_gather_within")
     gather = _blocking_collective("gather")
+    reduce = _blocking_collective("reduce")
+    send = _blocking_collective("send")
     all_to_all = _blocking_collective("all_to_all")
     reduce_scatter = _blocking_collective("reduce_scatter")
     broadcast = _blocking_collective("broadcast")

@@ -24,6 +24,7 @@ from syncline.measure.processes.stopwatch import (
 )
 from syncline.measure.processes.watchdog import Progress, run_watched
 from syncline.training import parameter_groups, rows_of
+from tests.comm.worlds import all_calls, in_simulator
 from tests.methods.table import METHODS, first_of_kinds
 from tests.methods.worlds import BOWLS
 
@@ -66,6 +67,16 @@ def train_all(rank: int, port: int, folder: Path) -> None:
         }
         torch.distributed.barrier()
     torch.save(found, folder / f"{rank}.pt")
+
+
+def test_every_call_has_the_values_and_the_ledger_of_the_wrapped_communicator() -> None:
+    watch = Stopwatch(Progress.private(1, 0))
+    values, records = all_calls(MeasuredCommunicator(SimulatedCommunicator(3), watch))
+    expected_values, expected_records = in_simulator(3)
+    assert records == expected_records
+    assert all(torch.equal(values[name], expected) for name, expected in expected_values.items())
+    transfers = [lap.what for lap in watch.take_laps() if lap.stream == "network"]
+    assert transfers.count("send") == transfers.count("reduce") == 2  # with each of two wire formats
 
 
 @pytest.fixture(scope="module")
