@@ -6,8 +6,7 @@ from syncline.api.result import Result, later
 from syncline.planner.advice.advice import compute_advice
 from syncline.planner.advice.plans import base_spec
 from syncline.planner.advice.question import advice_question
-from syncline.planner.projection.transferred import transfers_of
-from syncline.planner.transfer import refuse_transfers
+from syncline.planner.transfer import refuse_transfers, transfers_of
 from syncline.questions.projections import Advise
 
 

@@ -18,7 +18,7 @@ from syncline.files import refuse_changed_files
 from syncline.measure.replaying.replay_folder import read_losses
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.planner.collectives import CostQuestion
-from syncline.planner.projection.transferred import transfers_of
+from syncline.planner.transfer import transfers_of
 from syncline.questions.results import Report
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_run_record

@@ -13,9 +13,8 @@ from syncline.planner.assumptions import ASSUMPTION_COLUMNS, option_origins, pro
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec, project_all
-from syncline.planner.projection.transferred import transfers_of
-from syncline.planner.projection.whole_training import WholeTraining
-from syncline.planner.transfer import Transfer, refuse_transfers
+from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.transfer import Transfer, refuse_transfers, transfers_of
 from syncline.questions.projections import Project
 from syncline.questions.shared import Projection
 from syncline.registry import lazy_function

@@ -11,10 +11,9 @@ from syncline.api.result import Result, later
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.assumptions import option_origins
 from syncline.planner.projection.projections import left_out, names_of
-from syncline.planner.projection.transferred import transfers_of
 from syncline.planner.solving.question import DEFAULT_METHODS, InverseInputs
 from syncline.planner.solving.solver import solve_assumptions, solve_rows
-from syncline.planner.transfer import refuse_transfers
+from syncline.planner.transfer import refuse_transfers, transfers_of
 from syncline.questions.projections import Solve
 from syncline.specs import Experiment
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from syncline.api.functions import answer
 from syncline.cli.shell import emit, new_console, print_json_or_tables, say, tables_of
-from syncline.planner.csv_rows import write_csv
+from syncline.files import write_csv
 from syncline.questions.projections import Project
 
 
@@ -39,8 +39,7 @@ def _write_grid(question: Project) -> None:
     from syncline.api.spec_arguments import warn_lines
     from syncline.planner.projection.grid import grid_of_question
     from syncline.planner.projection.parquet import write_parquet
-    from syncline.planner.projection.transferred import transfers_of
-    from syncline.planner.transfer import refuse_transfers
+    from syncline.planner.transfer import refuse_transfers, transfers_of
     from syncline.runs.processes.progress import progress
 
     grid = grid_of_question(question, *projection_options(question, studies_of="project"))

@@ -140,7 +140,9 @@ def communication_uncertainty(
         link = link_of_all(network, workers)
         if link is not None and link.measured is not None:
             return uncertainties()[nvlink_basis(link.measured.gpu, workers, nbytes)]
-    preset = preset_name(network)
+    is_grid = isinstance(network, Link) and network.arrays  # many links, whose comparison is no single truth value
+    known = None if is_grid else NETWORKS.get(network.name)
+    preset = network.name if known is not None and known.network == network else None
     name = _communication_basis(network, algorithm, preset, nbytes)
     measured = uncertainties()[name]
     calibration = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
@@ -240,10 +242,3 @@ def has_nvlink(network: Network) -> bool:
         workers = math.prod(level.units or 2 for level in network.levels)
         return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None
-
-
-def preset_name(network: Network) -> str | None:
-    """Return the name of the preset that equals a network, or None if there is none."""
-    preset = NETWORKS.get(network.name)
-    is_grid = isinstance(network, Link) and network.arrays  # many links, whose comparison is no single truth value
-    return network.name if preset is not None and not is_grid and preset.network == network else None

@@ -144,7 +144,13 @@ class CostQuestion:
         for kind in collectives or ():
             require_one_of("--collective", kind, COLLECTIVES)
         require_one_of("--protocol", protocol, get_args(Rule))
-        starts_s = None if starts is None else _parse_starts(starts, workers)
+        starts_s: tuple[float, ...] | None = None
+        if starts is not None:
+            parts = starts.split(",") if isinstance(starts, str) else starts
+            if workers is not None and len(parts) != workers:
+                expected = f"{workers} times separated by commas, one per worker; {len(parts)} are given"
+                raise SpecError("--starts", starts, expected)
+            starts_s = tuple(parse_seconds(number_or_text(part), f"--starts.{i}") for i, part in enumerate(parts))
         parsed_networks = tuple(parse_network(name, "--network") for name in networks or (NETWORK,))
         if workers is None and starts_s is not None:
             workers = len(starts_s)
@@ -187,19 +193,6 @@ class CostQuestion:
             for name in self.algorithms
         }
         return tuple(name for name in self._permitted_algorithms(kind, network) if name in requested)
-
-
-def _parse_starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
-    """Return the start of each worker in seconds, from times or from text with commas between.
-
-    Raises:
-        SpecError: the number of times is not that of the workers.
-    """
-    parts = text.split(",") if isinstance(text, str) else text
-    if workers is not None and len(parts) != workers:
-        expected = f"{workers} times separated by commas, one per worker; {len(parts)} are given"
-        raise SpecError("--starts", text, expected)
-    return tuple(parse_seconds(number_or_text(part), f"--starts.{worker}") for worker, part in enumerate(parts))
 
 
 def collectives(question: CostQuestion) -> dict[str, Any]:
@@ -380,7 +373,11 @@ def costs_figure(question: CostQuestion) -> Figure:
     from syncline.analysis import SizePanel, cost_against_size
 
     workers, protocol = question.workers, question.protocol
-    sizes = np.geomspace(*_size_range(question.nbytes), POINTS_PER_CURVE)
+    low, high = FIGURE_BYTES
+    if question.nbytes > 0:  # a decade on each side of the question's size
+        low = min(low, 10.0 ** np.floor(np.log10(question.nbytes) - 1))
+        high = max(high, 10.0 ** np.ceil(np.log10(question.nbytes) + 1))
+    sizes = np.geomspace(low, high, POINTS_PER_CURVE)
     panels = []
     for network, kind in itertools.product(question.networks, question.collectives):
         seconds = {}
@@ -401,12 +398,3 @@ def costs_figure(question: CostQuestion) -> Figure:
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
     return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{workers:,} workers{name}")
-
-
-def _size_range(nbytes: float) -> tuple[float, float]:
-    """Return the range of sizes in bytes of a figure: `FIGURE_BYTES`, extended to a decade beyond ``nbytes``."""
-    low, high = FIGURE_BYTES
-    if nbytes > 0:
-        low = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1))
-        high = max(high, 10.0 ** np.ceil(np.log10(nbytes) + 1))
-    return low, high

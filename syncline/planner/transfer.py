@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 from syncline.registry import lazy_function
+from syncline.specs import ProjectSpec
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,23 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
             earlier = by_part_and_basis.get((part, uncertainty.basis), uncertainty)
             by_part_and_basis[part, uncertainty.basis] = earlier.outside(uncertainty.reasons)  # adds these reasons
     return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
+
+
+def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
+    """Return the parts of projections that lie outside of what was measured; specs of studies have none."""
+    parts: dict[tuple[Any, ...], tuple[str, Uncertainty]] = {}
+    for spec in specs:
+        if not isinstance(spec, ProjectSpec):
+            continue
+        key: tuple[Any, ...] = id(spec.model), id(spec.compute), spec.workers  # specs with equal keys compute alike
+        if key not in parts:
+            parts[key] = "computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)
+        for network in spec.networks if spec.workers > 1 else ():
+            key = id(network), spec.algorithm, spec.workers
+            if key not in parts:
+                uncertainty = communication_uncertainty(network, spec.algorithm_on(network), spec.workers)
+                parts[key] = "communication", uncertainty
+    return transfers(parts.values())
 
 
 def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:

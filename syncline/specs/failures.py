@@ -18,7 +18,6 @@ from syncline.costmodel.failures import (
     Per,
     best_interval_s,
     group_mtbf_s,
-    intervals_within,
     repair_text,
     spares_always_suffice,
 )
@@ -288,11 +287,6 @@ class FailuresSpec(Spec):
         It is infinite without failures. For ``nbytes`` and ``copies`` see `checkpoint_costs`.
         """
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
-
-    def best_intervals_s(self, workers: int) -> tuple[float, float]:
-        """Return the shortest and the longest interval between checkpoints that cost at most 1 % more than the best."""
-        stop_s = self.checkpoint.blocking_s(nbytes=None)
-        return intervals_within(excess=0.01, stop_s=stop_s, mtbf_s=self.rollback_mtbf_s(workers))
 
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, model_validator
 
@@ -13,13 +13,11 @@ from syncline.specs.clock import BandwidthField
 from syncline.specs.cluster.clusters import HardwareField, NetworkField
 from syncline.specs.experiment import Experiment
 
-
-def _parse_constants(value: Any, path: str) -> StepConstants:
-    """Return the published constants of step times with a name; return constants unchanged."""
-    return value if isinstance(value, StepConstants) else named(value, STEP_TIMES, path)
-
-
-ConstantsField = Annotated[StepConstants, INSTANCE, parsed(_parse_constants), PlainSerializer(lambda c: c.name)]
+ConstantsField = Annotated[
+    StepConstants, INSTANCE,
+    parsed(lambda value, path: value if isinstance(value, StepConstants) else named(value, STEP_TIMES, path)),
+    PlainSerializer(lambda constants: constants.name),
+]  # fmt: skip
 """The name of published constants of step times."""
 
 

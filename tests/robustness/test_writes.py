@@ -23,6 +23,7 @@ from replication.lines import resumed_lines
 from syncline.analysis import axes
 from syncline.costmodel import Link
 from syncline.errors import SynclineError
+from syncline.files import write_csv
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
 from syncline.measure.launching.process import Launch
@@ -30,7 +31,6 @@ from syncline.measure.launching.rank_files import RankFile, last_step, lines_of
 from syncline.measure.processes.watchdog import Failure
 from syncline.measure.validation import validate
 from syncline.measure.validation.processes import Question, validate_processes
-from syncline.planner.csv_rows import write_csv
 from syncline.runs.compare import compare
 from syncline.runs.folders import streams
 from syncline.runs.folders.folder import RunFolder

@@ -67,7 +67,7 @@ fastest of all these counts (`nvlink_algorithm` names it). NCCL runs the one tha
 which has the same rates and latencies, but neither t_l nor t_s; docs/clusters.md says what that choice would change.
 NCCL's corrections for trees of medium sizes and its longer latencies of rings between nodes are left out, and so is the
 double rate that newer releases count on for NVLSTree among two nodes: our two nodes do not reach it. PAT (one GPU per
-node) is in `syncline.costmodel.collectives.algorithms.pat`.
+node) is in `syncline.costmodel.collectives.algorithms.trees`.
 
 Sources: NCCL's src/graph/tuning.cc (latencies, parts of protocols and trees, limits of LL, efficiencies of switches),
 topo.h (part of NVLink's rate). Six constants, t, its part between nodes, t_l, t_s, S_h and the part of b, are fitted to

@@ -99,8 +99,10 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
         shape_fields = _sizes(config)
         if family in DEEPSEEK:
             shape_fields |= _deepseek(config)
-        elif family == "gpt_neox":
-            shape_fields |= _gpt_neox(config)
+        elif family == "gpt_neox":  # GPT-NeoX or Pythia
+            attention_biases = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
+            shape_fields |= {"tied": config.flag("tie_word_embeddings", default=False), "norms_per_layer": 2}
+            shape_fields |= {"biases": (*attention_biases, "mlp", "norm"), "fused_qkv": True}
         else:
             shape_fields |= _llama_like(config, MODEL_FAMILIES[family])
     shape_fields |= {"name": config.text("name") or name or family, "source": config.text("source") or source}
@@ -186,17 +188,6 @@ def _deepseek(config: _Fields) -> dict[str, Any]:
         "expert_hidden": config.required("moe_intermediate_size"),
         "shared_experts": config.integer("n_shared_experts") or 0,
         "dense_layers": config.count("first_k_dense_replace"),
-    }
-
-
-def _gpt_neox(config: _Fields) -> dict[str, Any]:
-    """Return the further fields of a `ModelShape` from a config of GPT-NeoX or Pythia."""
-    attention_biases = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
-    return {
-        "tied": config.flag("tie_word_embeddings", default=False),
-        "norms_per_layer": 2,
-        "biases": (*attention_biases, "mlp", "norm"),
-        "fused_qkv": True,
     }
 
 

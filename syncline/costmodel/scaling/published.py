@@ -239,7 +239,10 @@ def _douillard() -> list[LossFit]:
         ("streaming-ddp", "ddp-adam", ["parameters"]),
         ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
     ):
-        losses = [_at_20_tokens_per_parameter(row) for row in printed_losses("douillard-2025", method)]
+        losses = []
+        for row in printed_losses("douillard-2025", method):
+            shift = np.mean(token_shifts(row.parameters, TOKENS_RATIO * row.parameters, row.tokens))
+            losses.append(row._replace(loss=row.loss * float(np.exp(shift))))
         law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
         seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}  # the ranges of the trainings
@@ -255,12 +258,6 @@ def _douillard() -> list[LossFit]:
             assumes=f"as of Charles et al., but sequences of 1,024{setup}", drifts={"parameters": _size_drift()},
         ))  # fmt: skip
     return fits
-
-
-def _at_20_tokens_per_parameter(row: MeasuredLoss) -> MeasuredLoss:
-    """Return a loss that a paper prints, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
-    shift = np.mean(token_shifts(row.parameters, TOKENS_RATIO * row.parameters, row.tokens))
-    return row._replace(loss=row.loss * float(np.exp(shift)))
 
 
 def _hoffmann() -> list[LossFit]:

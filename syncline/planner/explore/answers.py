@@ -30,11 +30,9 @@ from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.pricing import PriceCache, first_value
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.projection.training_totals import with_training
-from syncline.planner.projection.transferred import transfers_of
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.planner.tables.table import waiting
-from syncline.planner.transfer import Transfer
+from syncline.planner.transfer import Transfer, transfers_of
 from syncline.questions.explore import SITES, PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import parse_failures
@@ -118,7 +116,9 @@ def ranking_of(settings: PageSettings) -> Ranking:
     period = None if settings.period == COMPARED_PERIOD else settings.period or PRESET
     origins = option_origins(settings.methods, period)
     assumptions = tuple(projection_assumptions([spec], rows, origins))
-    return Ranking(settings, tuple(sorted(rows, key=_sort_key)), explored.notes, assumptions, transfers_of([spec]))
+    # Rows with a time come first, rows that fit before others, then the fastest.
+    rows.sort(key=lambda row: (row["wall_clock_s"] is None, row["fits"] is False, row["wall_clock_s"] or 0.0))
+    return Ranking(settings, tuple(rows), explored.notes, assumptions, transfers_of([spec]))
 
 
 def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
@@ -134,12 +134,6 @@ def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[
         is_known = row[name] is not None and baseline_goodput
         changes[name] = row[name] * goodput / baseline_goodput if is_known else None
     return row | changes
-
-
-def _sort_key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """Return the sort key of a row: rows with a time first, rows that fit before others, then by the time."""
-    seconds = row["wall_clock_s"]
-    return seconds is None, row["fits"] is False, seconds or 0.0
 
 
 def _curve_settings(settings: PageSettings) -> PageSettings:

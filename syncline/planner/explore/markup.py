@@ -26,7 +26,6 @@ from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import (
     BASELINE,
     BY_NAME,
-    failure_options,
     failures_of_settings,
     network_of,
     sizes_of_sites,
@@ -185,8 +184,11 @@ def advise_line(settings: PageSettings) -> str:
         "--workers", str(workers), "--tokens", BY_NAME["tokens"].write(settings.tokens),
         *(["--batch-tokens", str(settings.batch * workers)] if settings.batch else []),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
-        *failure_options(settings),
     ]  # fmt: skip
+    failures = failures_of_settings(settings)
+    if failures is not None:
+        bandwidth = failures["checkpoint"]["bandwidth"]
+        command += ["--failures", failures["rates"], "--restart", failures["restart_time"], "--bandwidth", bandwidth]
     return shlex.join(command)
 
 

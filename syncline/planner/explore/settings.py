@@ -354,15 +354,6 @@ def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
     return {"rates": texts["mtbf"], "restart_time": texts["restart"], "checkpoint": {"bandwidth": texts["storage"]}}
 
 
-def failure_options(settings: PageSettings) -> list[str]:
-    """Return the failures as options of a command."""
-    failures = failures_of_settings(settings)
-    if failures is None:
-        return []
-    bandwidth = failures["checkpoint"]["bandwidth"]
-    return ["--failures", failures["rates"], "--restart", failures["restart_time"], "--bandwidth", bandwidth]
-
-
 def spec_text(settings: PageSettings) -> str:
     """Return the projection as a file with which ``syncline project`` computes the same numbers.
 

@@ -96,7 +96,10 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
         SpecError: the failures name workers that do not exist.
     """
     check_workers(failures, training.workers)
-    recovery = recovery_of(failures, training)
+    requested = failures.recovery if "recovery" in failures.model_fields_set else None
+    # Replicas that exchange in every step form a new group only on request.
+    can_regroup = training.copies > 1 and (requested == "elastic" or training.exchanges_every > 1)
+    recovery: Recovery = "elastic" if can_regroup and requested != "restart" else "restart"
     failures = failures.model_copy(update={"recovery": recovery})
     repair_s, spares = failures.repair_s(), failures.spares
     if not math.isfinite(training.step_s) or training.step_s <= 0:  # the training's time stays unknown with goodput 1
@@ -123,16 +126,6 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
         recovery, interval_s, goodput=goodput, repair_s=repair_s, spares=spares, rejoin_s=checkpoints.join_s,
         stuck=stuck,
     )  # fmt: skip
-
-
-def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
-    """Return ``elastic`` if the remaining replicas can continue and no restart is requested, else ``restart``.
-
-    Replicas that exchange in every step re-form only on request.
-    """
-    requested = failures.recovery if "recovery" in failures.model_fields_set else None
-    can_regroup = training.copies > 1 and (requested == "elastic" or training.exchanges_every > 1)
-    return "elastic" if can_regroup and requested != "restart" else "restart"
 
 
 def simulated_goodput(failures: FailuresSpec, training: FailingTraining, seeds: int = 1) -> tuple[float, str | None]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
+from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s, intervals_within
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError, require_one_of
 from syncline.fields import MANY
@@ -87,13 +87,6 @@ class GoodputQuestion:
         """Return an upper limit on the seconds of the training's steps without failures."""
         return self.for_s if self.steps is None else self.steps * self.step_s
 
-    def with_recovery(self, recovery: str, interval: Any) -> FailuresSpec:
-        """Return the failures with a recovery and a checkpoint interval."""
-        checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
-        if recovery == "alone":  # specs do not have this recovery
-            recovery = "restart"
-        return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": recovery})
-
 
 def goodput_question(question: Goodput) -> GoodputQuestion:
     """Return the question with every default and unit resolved.
@@ -155,7 +148,10 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
         # Workers that continue alone write no checkpoints, so the interval has no effect.
         intervals = question.intervals[:1] if recovery == "alone" else question.intervals
         for interval in intervals:
-            rows.append(_row(question, question.with_recovery(recovery, interval), workers, recovery))
+            checkpoint = question.failures.checkpoint.model_copy(update={"interval": interval})
+            recovery_of_spec = "restart" if recovery == "alone" else recovery  # specs do not have "alone"
+            changes = {"checkpoint": checkpoint, "recovery": recovery_of_spec}
+            rows.append(_row(question, question.failures.model_copy(update=changes), workers, recovery))
     return rows
 
 
@@ -200,7 +196,8 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
     interval_s = None if checkpoints.every is None else checkpoints.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
         interval_s = None  # the only checkpoint is at the end of the training
-    best_low_s, best_high_s = failures.best_intervals_s(workers)
+    stop_s = failures.checkpoint.blocking_s(nbytes=None)
+    best_low_s, best_high_s = intervals_within(0.01, stop_s, mtbf_s=failures.rollback_mtbf_s(workers))
     goodputs = [result.goodput for result in results]
     stuck_reasons = [result.stuck for result in results if result.stuck]
 

@@ -65,15 +65,6 @@ class Options:
     batch_tokens: str | float | None = None
     period: str | int | None = None
 
-    def option_values(self) -> dict[str, Any]:
-        """Return the options that are set, by their names on the command line."""
-        options = {"--workers": self.workers, "--model": self.models, "--hardware": self.hardware,
-                   "--method": self.methods, "--overlap": self.overlap, "--algorithm": self.algorithm,
-                   "--sequence": self.sequence, "--precision": self.precision,
-                   "--layout": self.layouts, "--batch-tokens": self.batch_tokens,
-                   "--period": self.period}  # fmt: skip
-        return {name: value for name, value in options.items() if value}
-
 
 def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     """Return a spec for each combination of the options' models, hardware, layouts and numbers of workers.
@@ -82,8 +73,15 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
         SpecError: names the invalid option.
     """
     if not isinstance(spec, ProjectSpec):
-        for name, value in options.option_values().items():
-            raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
+        option_values = {
+            "--workers": options.workers, "--model": options.models, "--hardware": options.hardware,
+            "--method": options.methods, "--overlap": options.overlap, "--algorithm": options.algorithm,
+            "--sequence": options.sequence, "--precision": options.precision, "--layout": options.layouts,
+            "--batch-tokens": options.batch_tokens, "--period": options.period,
+        }  # fmt: skip
+        for name, value in option_values.items():
+            if value:
+                raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = _models(spec, options)
     computing = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from syncline.costmodel import Exchange, Network
+from syncline.costmodel import Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.step_time import PricedCall, Worker, stepper
 from syncline.planner.projection.plan import ProjectionPlan
@@ -85,14 +84,17 @@ class _RecordingWorker(Worker):
 def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) -> MethodRound:
     """Simulate one worker's steps from one average to the next, among the workers of a plan's first setting.
 
-    A round has the least common multiple of the periods of `_exchanges_at_the_end` as its number of steps.
+    A round has the least common multiple of the periods as its number of steps. Its exchanges are those that run once
+    all have started or ended.
 
     Args:
         method_index: index of a method that the first setting includes.
         network: a network; if it is a link, the fields are numbers.
     """
     schedule = plan.schedule(method_index, network)
-    exchanges = _exchanges_at_the_end(schedule.exchanges)
+    last_start = max((exchange.start for exchange in schedule.exchanges), default=0)
+    running = [exchange for exchange in schedule.exchanges if exchange.stop is None or exchange.stop > last_start]
+    exchanges = [replace(exchange, start=0, stop=None) for exchange in running]
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)), MOST_STEPS)  # 1 without exchanges
     worker = _RecordingWorker(schedule.busy_s, schedule.trigger_s, schedule.optimizer_s)
     advance = stepper(worker, exchanges, schedule.price_call)
@@ -109,17 +111,9 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
     ]
     network_spans = [span for span in spans if span.kind == "network"]
     waits = sorted((span for span in spans if span.kind == "wait"), key=lambda span: span.start_s)
-    return MethodRound(steps, end_s - start_s, (*_compute_spans(waits, end_s - start_s), *waits, *network_spans))
-
-
-def _exchanges_at_the_end(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges that run once all have started or ended, with their start moved to the first step."""
-    last_start = max((exchange.start for exchange in exchanges), default=0)
-    running = [exchange for exchange in exchanges if exchange.stop is None or exchange.stop > last_start]
-    return [replace(exchange, start=0, stop=None) for exchange in running]
-
-
-def _compute_spans(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
-    """Return the spans from 0 to ``end_s`` between a worker's waits, which are in order."""
-    starts_s, ends_s = [0.0, *(wait.end_s for wait in waits)], [*(wait.start_s for wait in waits), end_s]
-    return [ActivitySpan("compute", "", *times) for times in zip(starts_s, ends_s, strict=True) if times[0] < times[1]]
+    # The worker computes between its waits.
+    begins_s, ends_s = [0.0, *(wait.end_s for wait in waits)], [*(wait.start_s for wait in waits), end_s - start_s]
+    computing = [
+        ActivitySpan("compute", "", *times) for times in zip(begins_s, ends_s, strict=True) if times[0] < times[1]
+    ]
+    return MethodRound(steps, end_s - start_s, (*computing, *waits, *network_spans))

@@ -12,7 +12,7 @@ import numpy as np
 from syncline.costmodel import Network
 from syncline.methods import MethodBase
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.evaluations import (
     BOUNDS,
     Evaluation,

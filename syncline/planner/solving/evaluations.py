@@ -24,8 +24,7 @@ from syncline.planner.projection.bounds import communication_bounds, computing_b
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, by_link, network_groups
 from syncline.planner.projection.project import project_all
-from syncline.planner.projection.training_totals import loss_fit_method, with_training
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining, loss_fit_method, with_training
 from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
 from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, Sense
 from syncline.specs import ProjectSpec

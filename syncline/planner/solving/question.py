@@ -11,7 +11,7 @@ from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, require_one_of
 from syncline.methods import MethodBase, named
 from syncline.planner.projection.projections import Options, names_of, variants, with_batch
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.link_selection import link_places, place_of
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import (

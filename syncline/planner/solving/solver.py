@@ -30,7 +30,7 @@ from syncline.planner.assumptions import (
     spec_batch,
 )
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.answers import SolvedAnswer, answer_of, network_rows, ranked_answers
 from syncline.planner.solving.question import KNOWN, UNKNOWN, InverseProblem
 from syncline.planner.solving.variables import LATENCIES_S, DecisionVariable

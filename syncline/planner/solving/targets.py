@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
-from syncline.planner.projection.whole_training import WholeTraining
+from syncline.planner.projection.training_totals import WholeTraining
 from syncline.units import format_seconds
 
 

@@ -48,18 +48,13 @@ def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "")
         columns = columns.replace("communication_and_share", "exposed_and_share")
     return table(
         title, columns, rows, note=note, bounds=BOUNDED, values={
-            "communication_and_share": communication_and_share,
+            "communication_and_share": lambda row: _with_share(row["communication_s"], row["communication_share"]),
             "exposed_and_share": lambda row: _with_share(row["exposed_communication_s"], waiting(row)),
             # Trainings by users' scripts have these two columns.
             "script": lambda row: row["method"],
             "world": lambda row: row["network"],
         },
     )  # fmt: skip
-
-
-def communication_and_share(row: Record) -> str | None:
-    """Return the time of communication with its share of a step; None if it is unknown."""
-    return _with_share(row["communication_s"], row["communication_share"])
 
 
 def _with_share(seconds: float | None, share: float | None) -> str | None:

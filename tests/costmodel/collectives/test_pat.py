@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link, Sites, collective_s
-from syncline.costmodel.collectives.algorithms.pat import pat_rounds
+from syncline.costmodel.collectives.algorithms.trees import pat_rounds
 from syncline.costmodel.collectives.policies import chosen_algorithm, nccl_estimates_s
 from syncline.costmodel.collectives.prices import collective_prices
 from syncline.sim import collective_finish_s

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import syncline as sl
 from syncline.errors import SpecError
-from syncline.planner.csv_rows import write_csv
+from syncline.files import write_csv
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.projections import (

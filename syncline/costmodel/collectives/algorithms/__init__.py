@@ -76,11 +76,12 @@ from syncline.costmodel.collectives.algorithms.exchanges import (
     RING_REDUCE_SCATTER,
     SCATTER_ALL_GATHER,
 )
-from syncline.costmodel.collectives.algorithms.pat import PAT_ALL_GATHER, PAT_REDUCE_SCATTER
 from syncline.costmodel.collectives.algorithms.trees import (
     BROADCAST,
     DOUBLE_BINARY_TREE,
     GATHER,
+    PAT_ALL_GATHER,
+    PAT_REDUCE_SCATTER,
     REDUCE,
     REDUCE_AND_BROADCAST,
 )
