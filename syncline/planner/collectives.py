@@ -111,9 +111,6 @@ class CostQuestion:
         starts_s: start of each worker in seconds; None: all start at 0.
         algorithms: names, or policies for the algorithms that they choose; empty: all.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
-
-    Raises:
-        SpecError: names the option that cannot be used.
     """
 
     workers: int
@@ -365,11 +362,7 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
 
 
 def costs_figure(question: CostQuestion) -> Figure:
-    """Return the figure of each algorithm's cost against the size, a panel per network and collective.
-
-    Raises:
-        SpecError: no algorithm has a closed form.
-    """
+    """Return the figure of each algorithm's cost against the size, a panel per network and collective."""
     from syncline.analysis import SizePanel, cost_against_size
 
     workers, protocol = question.workers, question.protocol

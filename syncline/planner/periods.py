@@ -48,9 +48,6 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
         methods: names, mappings of fields, or methods.
         period: steps between exchanges, for all methods that do not exchange in every step; ``preset``: each method's
             own; None: `COMPARED_PERIOD` for names, and for mappings without a period.
-
-    Raises:
-        SpecError: an unknown method, or a period that is not a whole number of steps or that a method cannot have.
     """
     steps = COMPARED_PERIOD
     if period is not None and period != PRESET:
@@ -69,11 +66,7 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
 
 
 def parse_period(period: str | int) -> int:
-    """Return the number of steps between exchanges that an option sets.
-
-    Raises:
-        SpecError: it is no whole number of steps.
-    """
+    """Return the number of steps between exchanges that an option sets."""
     text = str(period).strip()
     is_whole = text.isascii() and text.isdecimal() and len(text) < 20  # `int` refuses very long texts
     if not (is_whole and 1 <= int(text) <= MOST_PERIOD):

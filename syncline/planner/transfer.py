@@ -77,11 +77,7 @@ def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
 
 
 def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
-    """Refuse an answer outside of what was measured if a question is strict.
-
-    Raises:
-        SpecError: names the reasons.
-    """
+    """Refuse an answer outside of what was measured if a question is strict."""
     if strict and transfers:
         reasons = dict.fromkeys(reason for transfer in transfers for reason in transfer.uncertainty.reasons)
         raise SpecError("--strict", "; ".join(reasons), "what was measured, or a file of 'syncline calibrate'")

@@ -358,11 +358,7 @@ FAILURE_OPTIONS = {
 
 
 def failures_of(question: Any) -> FailuresSpec | None:
-    """Return the failures that a command simulates, with the fields that its options set; None without failures.
-
-    Raises:
-        SpecError: options of failures without failures, or a value is wrong.
-    """
+    """Return the failures that a command simulates, with the fields that its options set; None without failures."""
     options = {}
     for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
         value = getattr(question, name, None)

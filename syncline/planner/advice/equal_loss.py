@@ -148,11 +148,7 @@ NO_EXPERTS = "the fits of methods are for models without experts"
 
 
 def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
-    """Return the tokens of data parallelism, which are given or reach a target loss, and the predicted loss if known.
-
-    Raises:
-        SpecError: no fit gives the tokens of the target.
-    """
+    """Return the tokens of data parallelism, given or to a target loss, and the predicted loss if known."""
     if question.model.experts > 1:
         if question.target_loss is None:
             return TokensNeeded(question.tokens, basis=THE_SAME)

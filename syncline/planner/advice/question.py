@@ -70,9 +70,6 @@ class AdviceQuestion:
 
     Attributes:
         needed_tokens: cache of `syncline.planner.advice.equal_loss.tokens_needed`.
-
-    Raises:
-        SpecError: an invalid number, or a budget without prices.
     """
 
     model: ModelShape
@@ -135,9 +132,6 @@ def advice_question(question: Advise) -> AdviceQuestion:
     """Return the inputs of ``syncline advise`` with all defaults filled in, names looked up and units converted.
 
     The batch is rounded to whole sequences. Its default is `default_batch`.
-
-    Raises:
-        SpecError: a value is invalid; the error names the field and the accepted values.
     """
     model = transformer(question.model)
     network, hardware, workers = _cluster(question)
@@ -196,11 +190,7 @@ def _batch(question: Advise, model: ModelShape, workers: int) -> Assumption:
 
 
 def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
-    """Return the network, the hardware of each worker and the number of workers, from a cluster or from single options.
-
-    Raises:
-        SpecError: one of them is missing or invalid.
-    """
+    """Return the network, the hardware of each worker and the number of workers, from a cluster or single options."""
     hardware = None
     if question.cluster is not None:
         cluster = named_cluster(question.cluster)

@@ -47,9 +47,6 @@ class PlanSetting:
     Args:
         question: the question of advice.
         plan: a plan in this setting.
-
-    Raises:
-        SpecError: the model refuses the layout.
     """
 
     def __init__(self, question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> None:

@@ -96,11 +96,7 @@ class Curves:
 
 @lru_cache(maxsize=64)
 def ranking_of(settings: PageSettings) -> Ranking:
-    """Return the ranked rows of settings; ``shown`` has no effect on them.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return the ranked rows of settings; ``shown`` has no effect on them."""
     explored = explored_spec(settings)
     spec = explored.spec
     # The rows are those of `project_all`, from a plan that is in the cache.
@@ -158,11 +154,7 @@ def _cached_plan(settings: PageSettings) -> ProjectionPlan:
 
 
 def curves(settings: PageSettings) -> Curves:
-    """Return the times of all methods as curves over the bandwidth.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return the times of all methods as curves over the bandwidth."""
     key = _curve_settings(settings)
     if key not in _curve_cache:
         if len(_curve_cache) >= MOST_CURVES:
@@ -220,11 +212,7 @@ def shown_method(ranking: Ranking) -> str:
 
 
 def round_of(settings: PageSettings, method: str) -> MethodRound:
-    """Return a round of one of the methods.
-
-    Raises:
-        SpecError: the method is not compared, or the settings do not go together.
-    """
+    """Return a round of one of the methods."""
     plan = _plan_of(settings)
     for index, candidate in enumerate(plan.methods):
         if candidate.name == method:

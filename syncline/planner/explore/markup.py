@@ -145,11 +145,7 @@ def question_settings(settings: PageSettings) -> PageSettings:
 
 
 def question_of(settings: PageSettings) -> AdviceQuestion:
-    """Return the settings as a question for advice.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return the settings as a question for advice."""
     workers = sum(sizes_of_sites(settings))
     question = Advise(
         model=settings.model, network=network(network_of(settings)), hardware=settings.hardware, workers=workers,
@@ -160,11 +156,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
 
 
 def advice_on(settings: PageSettings) -> Advice:
-    """Return all plans for the settings' cluster, model, batch and tokens, from a cache.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return all plans for the settings' cluster, model, batch and tokens, from a cache."""
     return _cached_advice(question_settings(settings))
 
 

@@ -303,11 +303,7 @@ def application() -> FastAPI:
 
 
 def bound_socket(port: int) -> socket.socket:
-    """Return a socket bound on this machine only, to a free port if ``port`` is 0.
-
-    Raises:
-        SpecError: the port is not available.
-    """
+    """Return a socket bound on this machine only, to a free port if ``port`` is 0."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -343,11 +339,7 @@ def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
 
 
 def serve_question(question: Explore, ready: Callable[[str], None]) -> None:
-    """Serve the page with the settings of a question until Ctrl-C.
-
-    Raises:
-        SynclineError: the port or a setting cannot be used.
-    """
+    """Serve the page with the settings of a question until Ctrl-C."""
     if not 0 <= question.port < 2**16:
         raise SpecError("--port", question.port, "0 for a free one, or a number up to 65,535")
     query = urlsplit(question.link).query if "?" in question.link else question.link

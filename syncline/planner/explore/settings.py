@@ -142,11 +142,7 @@ def format_count(count: float) -> str:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    """Return the methods of a text with commas between names, without the baseline.
-
-    Raises:
-        SpecError: an unknown method, or too many.
-    """
+    """Return the methods of a text with commas between names, without the baseline."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         require_one_of("methods", name, METHODS)
@@ -184,11 +180,7 @@ class Field:
         return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)  # a text names a catalogue
 
     def read(self, text: str) -> Any:
-        """Parse the text of this setting in a link or a form, and return its value.
-
-        Raises:
-            SpecError: the setting cannot have this value.
-        """
+        """Parse the text of this setting in a link or a form, and return its value."""
         control = self.control
         if control.kind == "methods":  # a list of names
             return _methods(text)
@@ -269,11 +261,7 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
 
 
 def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
-    """Return the settings with one value replaced; another network also sets the sliders of bandwidth and latency.
-
-    Raises:
-        SpecError: there is no such setting, or the value is not allowed.
-    """
+    """Return the settings with one value replaced; another network also sets the sliders of bandwidth and latency."""
     require_one_of("link", name, BY_NAME)
     settings = replace(settings, **{name: BY_NAME[name].read(text)})
     line = line_between_places(settings) if name == "network" else None
@@ -314,11 +302,7 @@ class ExploredSpec:
 
 @lru_cache(maxsize=64)
 def explored_spec(settings: PageSettings) -> ExploredSpec:
-    """Return the projection that the page's settings describe, from a cache.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return the projection that the page's settings describe, from a cache."""
     layout = replica_layout(settings)
     workers = sum(sizes_of_sites(settings))
     replicas = workers // Layout(**layout).workers
@@ -355,11 +339,7 @@ def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
 
 
 def spec_text(settings: PageSettings) -> str:
-    """Return the projection as a file with which ``syncline project`` computes the same numbers.
-
-    Raises:
-        SpecError: settings that do not go together.
-    """
+    """Return the projection as a file with which ``syncline project`` computes the same numbers."""
     return yaml.safe_dump(explored_spec(settings).fields, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -397,11 +377,7 @@ def workers_per_node(settings: PageSettings) -> int:
 
 
 def replica_layout(settings: PageSettings) -> dict[str, Any]:
-    """Return the layout of a replica; an empty one if it is one worker.
-
-    Raises:
-        SpecError: a replica of a whole site where the sites differ in size.
-    """
+    """Return the layout of a replica; an empty one if it is one worker."""
     per_node, sizes = workers_per_node(settings), sizes_of_sites(settings)
     if len(set(sizes)) > 1 and "site" in settings.replica:
         expected = f"worker or node, as {settings.network} has sites of {', '.join(map(str, sizes))} workers"
@@ -416,11 +392,7 @@ def replica_layout(settings: PageSettings) -> dict[str, Any]:
 
 
 def network_of(settings: PageSettings) -> Any:
-    """Return the network that joins all workers, as in a spec.
-
-    Raises:
-        SpecError: the site has a node that is not full.
-    """
+    """Return the network that joins all workers, as in a spec."""
     between_places = line_between_places(settings)
     if between_places is not None:  # the network of the command, whose lines the settings scale
         link = replace(at_bandwidth(between_places.link, settings.bandwidth), latency_s=settings.latency)

@@ -53,9 +53,6 @@ class GoodputQuestion:
         steps: number of steps to simulate, in place of ``for_s``.
         seeds: number of simulations, each with its own failures.
         period: number of steps between exchanges, for recoveries without restarts.
-
-    Raises:
-        SpecError: an option is invalid; the error names it and the accepted values.
     """
 
     failures: FailuresSpec
@@ -89,11 +86,7 @@ class GoodputQuestion:
 
 
 def goodput_question(question: Goodput) -> GoodputQuestion:
-    """Return the question with every default and unit resolved.
-
-    Raises:
-        SpecError: a value is invalid; the error names the field and the accepted values.
-    """
+    """Return the question with every default and unit resolved."""
     failures = parse_failures(question.failures)
     options = {}
     for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
@@ -126,11 +119,7 @@ MOST_WORKERS = 10**7
 
 
 def parse_interval(value: Any) -> Any:
-    """Return a checkpoint interval, from ``best``, ``never`` or a time as a user writes it.
-
-    Raises:
-        SpecError: the value is not a positive time.
-    """
+    """Return a checkpoint interval, from ``best``, ``never`` or a time as a user writes it."""
     interval_s = interval_or_word(value, "--interval")
     if not interval_s:
         raise SpecError("--interval", value, "a positive time, best, or never")

@@ -71,9 +71,6 @@ class ProjectedGrid:
     Args:
         spec: the projection whose fields change.
         grids: fields with their values; ``hardware`` is a field of ``compute``, ``sequence`` a field of the model.
-
-    Raises:
-        SpecError: names a grid's field: it does not exist, a value is invalid, or there are too many rows.
     """
 
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
@@ -139,11 +136,7 @@ class ProjectedGrid:
         return spec
 
     def _with_sequence(self, model: Model, sequence: Any, option: str) -> Model:
-        """Return a transformer with another sequence length, from a cache.
-
-        Raises:
-            SpecError: names the option: the model is no transformer, or the length is invalid.
-        """
+        """Return a transformer with another sequence length, from a cache."""
         key = id(model), sequence
         if key not in self._models:
             if type(sequence) is not int and isinstance(model, ModelShape):  # other models refuse any length
@@ -168,9 +161,6 @@ class ProjectedGrid:
 
         Args:
             thresholds: whether to find the bandwidths at which a method is worth it.
-
-        Raises:
-            SpecError: no network can join a number of workers.
         """
         settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, setting_columns in self._settings(at_a_time=settings_at_a_time):
@@ -234,11 +224,7 @@ NOT_WITH_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens
 
 
 def grid_of_question(question: Project, spec: Experiment, options: Options) -> ProjectedGrid:
-    """Return the grid of a question; its options, such as ``--workers``, count as grids of one value or several.
-
-    Raises:
-        SpecError: a grid rules out an option, the spec is not a projection, or `ProjectedGrid` refuses the grid.
-    """
+    """Return the grid of a question; its options, such as ``--workers``, count as grids of one value or several."""
     for name in NOT_WITH_GRID:
         value = getattr(question, name)
         if value is not None:

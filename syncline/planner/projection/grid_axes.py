@@ -28,9 +28,6 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
     Args:
         methods: methods whose fields the grids change; a grid over ``method`` itself replaces them.
         grids: grids over ``method`` and fields below it; a grid for one method does not change the others.
-
-    Raises:
-        SpecError: names the grid: no such method, no method has the field, or a value is invalid for it.
     """
     base_grids = [grid for grid in grids if grid.path == "method"]
     field_grids = [grid for grid in grids if grid.path != "method"]
@@ -70,11 +67,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
 
 
 def _read_method(value: Any, option: str) -> MethodBase:
-    """Return the method that a value of an option describes.
-
-    Raises:
-        SpecError: names the option.
-    """
+    """Return the method that a value of an option describes."""
     try:
         return method_of(value)
     except SpecError as error:
@@ -119,9 +112,6 @@ class NetworkGrid:
     Args:
         networks: base networks if no grid is over ``network`` itself.
         grids: grids over ``network`` and fields below it.
-
-    Raises:
-        SpecError: names the grid: a network has no such field, or a value is invalid.
     """
 
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
@@ -209,11 +199,7 @@ def _independent_number(base: Network, grid: Grid) -> tuple[str, list[float]] | 
 
 
 def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
-    """Return the network with another value of a grid's field; the grid may use the field's name in specs or in Python.
-
-    Raises:
-        SpecError: names the grid.
-    """
+    """Return the network with another value of a grid's field, which the grid names as in specs or as in Python."""
     original_fields = network_fields(original)
     if not isinstance(original_fields, dict):
         raise SpecError(grid.origin, original.name, "networks that are described by fields")

@@ -161,9 +161,6 @@ class IntraReplica:
     Args:
         specs: specs of the settings, which share model and layout.
         layout: layout of a replica, of one worker or several.
-
-    Raises:
-        SpecError: the model cannot have this layout.
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:

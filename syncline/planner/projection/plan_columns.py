@@ -70,9 +70,6 @@ def plan_columns(
     Args:
         with_thresholds: whether to find the bandwidths at which a method is worth it.
         extra_columns: further columns of the rows, which come first.
-
-    Raises:
-        SpecError: a network cannot join that many workers.
     """
     spec, groups = plan.spec, network_groups(networks)
     computing = computing_bounds(plan)

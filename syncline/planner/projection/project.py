@@ -94,11 +94,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the specs' numbers of workers.
-
-    Raises:
-        SpecError: the error of the network.
-    """
+    """Refuse a network that can join none of the specs' numbers of workers."""
     pairs = [(network, spec.workers) for spec in specs for network in spec.networks if not isinstance(network, Link)]
     network_by_name = {network.name: network for network, _ in reversed(pairs)}  # the first of each name
     for name, (first, *others) in distinct_by_key((network.name, workers) for network, workers in pairs).items():

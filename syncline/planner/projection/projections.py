@@ -67,11 +67,7 @@ class Options:
 
 
 def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
-    """Return a spec for each combination of the options' models, hardware, layouts and numbers of workers.
-
-    Raises:
-        SpecError: names the invalid option.
-    """
+    """Return a spec for each combination of the options' models, hardware, layouts and numbers of workers."""
     if not isinstance(spec, ProjectSpec):
         option_values = {
             "--workers": options.workers, "--model": options.models, "--hardware": options.hardware,
@@ -121,9 +117,6 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
     """Return the spec with a batch of about ``batch_tokens`` tokens, rounded to whole sequences.
 
     Each group of workers that compute a sequence together has at least one. Without a layout each worker is a group.
-
-    Raises:
-        SpecError: the batch is not positive.
     """
     groups, sequence = spec.sequences_at_once, spec.model.sequence
     whole_tokens = max(whole_batch(batch_tokens, groups, sequence), groups * sequence)
@@ -138,11 +131,7 @@ def with_steps_for(spec: Experiment, tokens: float) -> Experiment:
 
 
 def layout_of(value: Any) -> LayoutSpec:
-    """Return the layout that an option describes.
-
-    Raises:
-        SpecError: text of another form, or an invalid field.
-    """
+    """Return the layout that an option describes."""
     if isinstance(value, LayoutSpec):
         return value
     degrees = layout_fields(value, "--layout") if isinstance(value, str) else value
@@ -167,11 +156,7 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
 
 
 def with_sequence(model: Model, sequence: int, option: str) -> ModelShape:
-    """Return a transformer with another sequence length.
-
-    Raises:
-        SpecError: names the option: the model is no transformer, or the length is invalid.
-    """
+    """Return a transformer with another sequence length."""
     if not isinstance(model, ModelShape):
         raise SpecError(option, sequence, f"none, as {model.name} is a module, which has its own inputs")
     try:
@@ -266,11 +251,7 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
-    """Return a paper's figure, from its rows if available, or a figure of speedups against the bandwidth.
-
-    Raises:
-        SpecError: there is nothing to draw.
-    """
+    """Return a paper's figure, from its rows if available, or a figure of speedups against the bandwidth."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     if projections:
         return _speedup_figure(projections)

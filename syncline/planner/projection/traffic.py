@@ -82,9 +82,6 @@ def traffic_of(
         steps: T, the number of steps.
         exchanges_among: function that returns the exchanges among a number of workers.
         same_for_any_group: whether the method promises the same exchanges for any number of workers above 1.
-
-    Raises:
-        SpecError: the method cannot serve so many workers.
     """
     counts = sorted(set(workers[mask].tolist()))
     group_counts = [count for count in counts if count > 1]

@@ -47,9 +47,6 @@ class WholeTraining:
         prices: prices of machines, electricity and traffic.
         extrapolate: whether to predict losses outside the range that the fits have seen.
         failures: failure model of the machines, which affects time, money and energy; None: nothing fails.
-
-    Raises:
-        SpecError: both tokens and a target loss, or a number that is not positive.
     """
 
     tokens: float | None = None
@@ -162,9 +159,6 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
 
     Args:
         rows: rows of `project`.
-
-    Raises:
-        SpecError: the specs are those of a study.
     """
     spec_by_row_key: dict[tuple[Any, ...], ProjectSpec] = {}
     for spec in specs:

@@ -150,9 +150,6 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     Args:
         level: name of the level, or its index from the innermost; the outermost by default.
         path: name of the input in errors.
-
-    Raises:
-        SpecError: there is no such level.
     """
     places = link_places(network)
     if level is None:

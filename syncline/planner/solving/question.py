@@ -62,9 +62,6 @@ class InverseProblem:
         batch_tokens: tokens of a step of all workers, rounded in the specs; the same for any number of workers.
         best: whether to choose among the plans of `syncline advise`, instead of the specs' layouts.
         own_methods: whether these plans have the specs' methods; else they have all methods that advice tries.
-
-    Raises:
-        SpecError: an unknown variable, a target that cannot be evaluated, or an option that the variable does not have.
     """
 
     variable: str
@@ -154,11 +151,7 @@ class InverseInputs:
     inputs: Solve
 
     def targets(self) -> SolveTargets:
-        """Return the targets to meet.
-
-        Raises:
-            SpecError: there is no target, or the text of a target cannot be read.
-        """
+        """Return the targets to meet."""
 
         def read(name: str, parse: Any) -> Any:
             value = getattr(self.inputs, name)
@@ -176,11 +169,7 @@ class InverseInputs:
         )  # fmt: skip
 
     def training(self) -> WholeTraining:
-        """Return the options of the whole training.
-
-        Raises:
-            SpecError: an option or a list of prices cannot be used.
-        """
+        """Return the options of the whole training."""
         return WholeTraining(
             None if self.inputs.tokens is None else parse_count(self.inputs.tokens, "tokens"),
             self.inputs.target_loss,
@@ -193,9 +182,6 @@ class InverseInputs:
 
         Args:
             own_methods: whether `syncline solve --best` tries the specs' methods; else it tries those of `advise`.
-
-        Raises:
-            SpecError: an input is invalid; the error names it and the accepted values.
         """
         targets = self.targets()
         projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
@@ -227,9 +213,6 @@ class InverseInputs:
         Args:
             options: see `variants`.
             own_methods: whether the spec's methods apply if the options name none.
-
-        Raises:
-            SpecError: an input is invalid; the error names it and the accepted values.
         """
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
@@ -250,9 +233,6 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     Args:
         choices: text, a list of texts or links, or a mapping of names to prices. A text is ``NAME,NAME,...`` or
             ``LATENCY,BANDWIDTH``; ``NAME=PRICE`` gives a link's price per month.
-
-    Raises:
-        SpecError: an invalid link, a price that is not a number, or a link that appears twice.
     """
     links_and_prices: list[tuple[Any, Any]] = []
     if isinstance(choices, Mapping):

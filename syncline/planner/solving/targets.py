@@ -48,9 +48,6 @@ class SolveTargets:
         speedup: speedup over the baseline.
         loss_penalty: share by which the predicted loss may exceed data parallelism's loss on the same tokens.
         memory: largest share of a worker's memory that is used.
-
-    Raises:
-        SpecError: no target, or a number out of range.
     """
 
     deadline_s: float | None = None
@@ -90,11 +87,7 @@ class SolveTargets:
         return self.exposed is not None or self.compute_utilisation is not None
 
     def check(self, training: WholeTraining) -> None:
-        """Raise an error for targets that the training's options leave undefined.
-
-        Raises:
-            SpecError: a deadline or a budget without the length of the training, or a budget without prices.
-        """
+        """Raise an error for targets that the training's options leave undefined."""
         has_length = training.tokens is not None or training.target_loss is not None
         length_text = "the training's tokens as well, or a target loss, from which its length follows"
         if self.deadline_s is not None and not has_length:

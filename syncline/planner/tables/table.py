@@ -185,9 +185,6 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
         tables: tables as a command prints them.
         rows: rows of ``--json``, whose names can be selected.
         selection: ``all``, or names with commas between.
-
-    Raises:
-        SpecError: a name that no row has.
     """
     names = chosen_names(rows, selection)
     shown_ids: set[int] = set()
@@ -203,9 +200,6 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
 
 def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
     """Return the column names in a selection such as ``method,loss`` or ``all``, each once.
-
-    Raises:
-        SpecError: a name that no row has.
 
     >>> chosen_names([{"method": "diloco", "loss": 2.0}], "all")
     ['method', 'loss']
