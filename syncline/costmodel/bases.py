@@ -212,11 +212,7 @@ def any_library_basis(nbytes: float | None) -> str:
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
-    """Return the name of the measurements that bound the interpolated seconds of an all-reduce among GPUs of a node.
-
-    Args:
-        nbytes: bytes of the all-reduce.
-    """
+    """Return the name of the measurements that bound the interpolated seconds of an all-reduce among GPUs of a node."""
     measured_counts = node_times(gpu)
     if gpus in measured_counts:  # only the sizes are interpolated
         return f"NVLink, {gpu}, times that are known"

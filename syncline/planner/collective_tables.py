@@ -106,11 +106,7 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
 
 
 def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network) -> str:
-    """Return a line with the fastest algorithm and the choices of `auto` by size.
-
-    Args:
-        rows: rows of one collective on one network.
-    """
+    """Return a line with the fastest algorithm and the choices of `auto` by size."""
     workers = rows[0]["workers"]
     for row in rows:
         name = row["algorithm"]

@@ -86,9 +86,6 @@ def elementwise(nbytes: float, kernels: int, count: float = 1.0) -> Operation:
 def kernel_s(operation: Operation, gpu: Hardware, attention: str = "flash") -> float:
     """Return the device's seconds of one of an operation's kernels, by the formulas of `kernel_rates`.
 
-    Args:
-        gpu: a GPU with ``kernels``.
-
     Raises:
         SpecError: the GPU has no kernel of this number format or this kind of attention.
     """
@@ -150,11 +147,7 @@ def operations_s(
 
 
 def eager_update_s(operations: Iterable[Operation], gpu: Hardware) -> float:
-    """Return the seconds of an optimizer update's kernels, which the host dispatches while the device runs others.
-
-    Args:
-        gpu: a GPU whose kernels of updates are known.
-    """
+    """Return the seconds of an optimizer update's kernels, which the host dispatches while the device runs others."""
     assert gpu.kernels is not None and gpu.kernels.updates is not None
     device_s = host_s = 0.0
     for operation in operations:

@@ -64,10 +64,6 @@ class AdditiveLaw:
 def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names: Sequence[str]) -> PowerLaw:
     """Return the power law of a training's quantities that fits values with the least squared error of logarithms.
 
-    Args:
-        values: values to fit; positive.
-        names: names of the quantities that get an exponent.
-
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
     >>> round(law.value({"parameters": 1e9}), 3)
     2.4

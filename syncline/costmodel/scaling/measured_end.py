@@ -183,9 +183,6 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
 
     Each measured size in turn is the largest of a fit, whose curve predicts all larger sizes. ``capped``: see
     `fitted_curve`.
-
-    Args:
-        largest: largest number of parameters of the models that are used.
     """
     errors = []
     for family, method in CURVES:

@@ -272,9 +272,6 @@ def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
     """Return the ratios of bound to prediction for the token factor and for data parallelism's tokens.
 
     The result is empty if the question sets the tokens.
-
-    Args:
-        end: ``low`` or ``high``, the bound.
     """
     if needed.unknown is not None:
         return ()

@@ -88,12 +88,7 @@ def level_words(network: Network) -> str:
 def cause_sentences(
     question: AdviceQuestion, rows: Sequence[PlanRow], unranked: Sequence[PlanRow], infeasible: Sequence[PlanRow]
 ) -> list[str]:
-    """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens.
-
-    Args:
-        rows: rows of known loss, the fastest first.
-        unranked: rows of unknown loss, the fastest first.
-    """
+    """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens."""
     explained_rows = [*_first_and_parallel(rows), *unranked[:1]]
     if not explained_rows:
         return []
@@ -182,12 +177,7 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
 def change_sentences(
     question: AdviceQuestion, rows: Sequence[PlanRow], thresholds: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Return sentences on the values at which another plan becomes the first, and on the effect of a larger batch.
-
-    Args:
-        rows: rows of one list, the fastest first.
-        thresholds: records of `first_changes`.
-    """
+    """Return sentences on the values at which another plan becomes the first, and on the effect of a larger batch."""
     links = level_words(question.network)
     lines = [_threshold_words(threshold, rows, links) for threshold in thresholds]
     return [line for line in lines if line] + _batch_words(question, rows)
@@ -201,13 +191,7 @@ def _quantity_text(quantity: str, value: float) -> str:
 
 
 def _threshold_words(threshold: dict[str, Any], rows: Sequence[PlanRow], links: str) -> str:
-    """Return the sentence on a value at which another plan becomes the first; empty if no other value was tried.
-
-    Args:
-        threshold: record of `first_changes`.
-        rows: rows that the record refers to.
-        links: units that the outermost links join, in words: ``between sites``.
-    """
+    """Return the sentence on a value at which another plan becomes the first; empty if no other value was tried."""
     if threshold["at"] is None:
         return _no_change_words(threshold, links)
     quantity, is_above = threshold["what"], threshold["direction"] == "above"
@@ -257,12 +241,7 @@ def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]
 
 
 def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranked: Sequence[PlanRow]) -> list[str]:
-    """Return sentences on the facts that the advice does not know.
-
-    Args:
-        rows: rows of known loss, the fastest first.
-        unranked: rows of unknown loss, the fastest first.
-    """
+    """Return sentences on the facts that the advice does not know."""
     lines = []
     for reason, count in Counter(row["loss_unknown"] for row in unranked).most_common(MOST_REASONS):
         is_beyond_fit = "beyond the fit" in reason  # --extrapolate allows this

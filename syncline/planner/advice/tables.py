@@ -145,11 +145,7 @@ def question_lines(question: AdviceQuestion) -> list[str]:
 def _long_table(
     title: str, rows: Sequence[PlanRow], note: str, shown: Sequence[PlanRow], question: AdviceQuestion
 ) -> Group:
-    """Return the table of a list of plans, with all columns.
-
-    Args:
-        rows: rows of the list, the fastest first.
-    """
+    """Return the table of a list of plans, with all columns."""
     rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
 
     def rank_and_plan(row: PlanRow) -> str:

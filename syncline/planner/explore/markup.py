@@ -65,12 +65,7 @@ def form(settings: PageSettings) -> str:
 
 
 def ranking_table(ranking: Ranking, drawn: str = "") -> str:
-    """Return the table of methods by the time of the training, with bounds; methods that do not fit come last.
-
-    Args:
-        ranking: the ranked rows.
-        drawn: the method whose round is drawn.
-    """
+    """Return the table of methods by the time of the training, with bounds; methods that do not fit come last."""
     timed_rows = [row for row in ranking.rows if row["wall_clock_s"] is not None]
     untimed_rows = [row for row in ranking.rows if row["wall_clock_s"] is None]
     lows_s, highs_s = ([row[f"wall_clock_{bound}_s"] for row in timed_rows] for bound in ("low", "high"))
@@ -215,12 +210,7 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
 
 
 def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows.
-
-    Args:
-        rows: all rows of the list, the fastest first.
-        chosen: the rows to show, each for all rows of its kind, the fastest first.
-    """
+    """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows."""
     shown = chosen[:MOST_SHOWN]
     css_classes = {"plan": "", "time_s": "number", "waiting": "number"}
     if rows[0]["goodput"] is not None:

@@ -190,10 +190,6 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     """Return an SVG of one round of the first method, and of the other methods during this time.
 
     Each method has a row for computing and, below it, one for the network.
-
-    Args:
-        rows: the methods, at least one.
-        width: width in pixels.
     """
     window, steps = rows[0].round.seconds, rows[0].round.steps
     narrow = width < 560
@@ -369,12 +365,7 @@ LETTERS = 78
 
 
 def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
-    """Return an SVG file with all pictures, one above the other, a title, and colours of its own.
-
-    Args:
-        pictures: the heading and the SVG of each picture.
-        dark: use a dark ground.
-    """
+    """Return an SVG file with all pictures, one above the other, a title, and colours of its own."""
     palette = DARK | {"wait": "#77828d"} if dark else LIGHT | {"wait": "#9aa4ae"}
     colors = ";".join(f"--{name}:{value}" for name, value in palette.items())
     width, y, parts = 760, 34.0, []  # y: pixels from the top to the next line of text

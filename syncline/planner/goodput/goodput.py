@@ -48,11 +48,7 @@ class KeptState(NamedTuple):
 
 
 def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
-    """Return the size of a checkpoint: fp32 parameters and method state, once if all replicas share them.
-
-    Args:
-        model: the parameters' shapes, or their number.
-    """
+    """Return the size of a checkpoint: fp32 parameters and method state, once if all replicas share them."""
     tensors = tensors_of(model)
     periods = [exchange.period for exchange in method.exchanges(tensors, replicas)] if replicas > 1 else []
     period = min(periods, default=1)

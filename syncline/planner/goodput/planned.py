@@ -129,12 +129,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
 
 
 def simulated_goodput(failures: FailuresSpec, training: FailingTraining, seeds: int = 1) -> tuple[float, str | None]:
-    """Return the simulated goodput, a mean over seeds, and None; or 0 and the reason why there is no progress.
-
-    Args:
-        failures: failure model with the recovery of the training.
-        seeds: number of simulations, each with its own failures.
-    """
+    """Return the simulated goodput, a mean over seeds, and None; or 0 and the reason why there is no progress."""
     checkpoints, steps = _checkpoint_times(failures, training), max(1, round(training.steps))
     goodputs = []
     for seed in range(seeds):

@@ -157,11 +157,7 @@ class ProjectedGrid:
             yield from (spec.model_copy(update={"networks": tuple(networks)}) for spec in specs)
 
     def parts(self, thresholds: bool = False) -> Iterator[Columns]:
-        """Yield the rows as columns, some at a time.
-
-        Args:
-            thresholds: whether to find the bandwidths at which a method is worth it.
-        """
+        """Yield the rows as columns, some at a time."""
         settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, setting_columns in self._settings(at_a_time=settings_at_a_time):
             first_setting = 0

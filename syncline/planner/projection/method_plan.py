@@ -272,12 +272,7 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
 
 
 def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
-    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket.
-
-    Args:
-        layout: layout of a replica, whose pipeline divides the layers.
-        counts: number of elements of each tensor of a worker.
-    """
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
     if not isinstance(spec.model, ModelShape):
         return gradient_buckets(counts, spec.bucket_size)
     stage_layers = math.ceil(spec.model.layers / layout.pipeline)

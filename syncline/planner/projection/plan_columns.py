@@ -137,12 +137,7 @@ def _price_methods(
     computing: FactorBounds,
     communication: FactorBounds,
 ) -> _Prices:
-    """Return the prices of all methods on all networks in all settings.
-
-    Args:
-        computing: uncertainty of computing, by setting.
-        communication: uncertainty of communication, by network.
-    """
+    """Return the prices of all methods on all networks in all settings."""
     shape = len(plan.specs), len(networks), len(plan.methods)
     times = {name: np.zeros(shape) for name in (*STEP_TIMES, *INSIDE_TIMES)}
     variants = StepTimeVariants(*(np.zeros(shape) for _ in StepTimeVariants._fields))

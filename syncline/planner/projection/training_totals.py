@@ -155,11 +155,7 @@ def _layout_bytes(
 
 
 def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], options: WholeTraining) -> ColumnRows:
-    """Return the rows of a projection with the totals of the whole training.
-
-    Args:
-        rows: rows of `project`.
-    """
+    """Return the rows of a projection with the totals of the whole training."""
     spec_by_row_key: dict[tuple[Any, ...], ProjectSpec] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
@@ -320,9 +316,6 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     """Return the mean bytes that leave sites in a step, summed over the sites; None if they cannot be counted.
 
     Without a layout and sharding, this is the row's bytes per worker times the share of the payload that leaves sites.
-
-    Args:
-        spec: the projection with the model and the workers.
     """
     workers_of_sites = data_centre_sizes(network, spec.workers)
     if workers_of_sites is None:

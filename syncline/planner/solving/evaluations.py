@@ -354,11 +354,7 @@ def _is_met_above(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool
 
 
 def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, met_above: bool, smallest: float) -> float | None:
-    """Return the answer among the values that meet a target: an end of a span, or None if the grid ends there, too.
-
-    Args:
-        spans: spans of values that meet the target, ascending.
-    """
+    """Return the answer among the values that meet a target: an end of a span, or None if the grid ends there, too."""
     if not spans:
         return None
     lowest_span, highest_span = spans[0], spans[-1]

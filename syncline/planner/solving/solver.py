@@ -220,11 +220,7 @@ def _rows_of_methods(question: InverseProblem, spec: ProjectSpec, network: Netwo
 
 
 def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins: Mapping[str, str]) -> list[Assumption]:
-    """Return the assumptions of the answers, without the value to find.
-
-    Args:
-        origins: origins of the assumptions that options decide, see `option_origins`.
-    """
+    """Return the assumptions of the answers, without the value to find."""
     if question.best:  # the plans are those of `advise`
         spec = question.specs[0]
         return advice_assumptions(as_advice_question(question, spec, spec.networks[0]), origins)

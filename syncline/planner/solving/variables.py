@@ -282,11 +282,7 @@ def _full_counts(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
-    """Return numbers of workers, each with its network: only the number of units at one level differs.
-
-    Args:
-        level: index of the level from the innermost.
-    """
+    """Return numbers of workers, each with its network: only the number of units at one level differs."""
     if isinstance(network, MultiLevel):
         other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]
         per_unit = int(np.prod(other_units))
