@@ -101,7 +101,6 @@ def collective_s(
     algorithm: str | None = None,
     *,
     rule: Rule = "eager",
-    group: Inner = None,
 ) -> FloatOrArray:
     """Return the seconds of a collective, from the common start until the last worker finishes.
 
@@ -111,7 +110,6 @@ def collective_s(
         nbytes: bytes n of the collective, at least 0, by the table of this module.
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
         algorithm: one of ``TABLE[kind]``; None for the network's `default_algorithm`.
-        group: for a hierarchical algorithm on a link, the workers of a node, or the sizes of all levels but the last.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or a hierarchy without nodes.
@@ -128,7 +126,7 @@ def collective_s(
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     if name in HIERARCHIES[kind]:
-        return hierarchy_s(kind, name, levels=peers(network, int(workers), group), nbytes=nbytes, rule=rule)
+        return hierarchy_s(kind, name, levels=peers(network, int(workers)), nbytes=nbytes, rule=rule)
     if name == MEASURED:
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
     if name == NVLINK:

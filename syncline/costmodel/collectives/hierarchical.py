@@ -189,12 +189,8 @@ def has_levels(network: Network | Topology | Any, workers: int) -> bool:
     return sizes is not None and sum(size > 1 for size in sizes) > 1
 
 
-def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
+def peers(network: Network | Topology, workers: int) -> tuple[Peers, ...]:
     """Return the workers that exchange at each level of a network, from the innermost level to the outermost.
-
-    Args:
-        network: a network of nodes, sites or levels, or a link that all levels have.
-        inner: the sizes of the inner levels, if the network is a link.
 
     Raises:
         SpecError: a network without nodes or sites of equal size.
@@ -203,8 +199,6 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
     """
     if isinstance(network, MemberTopology):
         raise NoClosedForm("network", network.name, "all workers, or groups of all of them")
-    if isinstance(network, Link) and inner is not None:
-        return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
     if not isinstance(network, (TwoLevel, Sites, MultiLevel)):
         raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     return _peers_on(network, workers)

@@ -20,6 +20,8 @@ from syncline.costmodel import (
     node_size,
     wire_bytes,
 )
+from syncline.costmodel.collectives.cost import hierarchy_s
+from syncline.costmodel.collectives.hierarchical import Peers
 from syncline.errors import SpecError
 
 INSIDE, BETWEEN = Link(0.5, 8.0), Link(2.0, 4.0)
@@ -60,9 +62,9 @@ def test_two_sites_by_hand() -> None:
 def test_equal_nodes_on_one_link_are_the_same_with_or_without_them(
     algorithm: str, size: int, nodes: int, nbytes: float
 ) -> None:
-    flat_s = collective_s("all_reduce", size * nodes, nbytes, INSIDE, algorithm, group=size)
+    levels = [Peers(count, INSIDE, INSIDE) for count in (size, nodes)]
     on_nodes_s = collective_s("all_reduce", size * nodes, nbytes, TwoLevel(size, INSIDE, INSIDE), algorithm)
-    assert flat_s == pytest.approx(on_nodes_s, rel=1e-12)
+    assert hierarchy_s("all_reduce", algorithm, levels, nbytes) == pytest.approx(on_nodes_s, rel=1e-12)
 
 
 @given(st.sampled_from([4, 8, 12, 64]), st.floats(0, 1e9))
@@ -120,6 +122,6 @@ def test_what_cannot_be() -> None:
     with pytest.raises(SpecError, match="workers: got 9; expected a multiple of 4"):
         wire_bytes("all_reduce", 9, 1.0, "leader", 4)
     with pytest.raises(SpecError, match="group: got 0"):
-        collective_s("all_reduce", 9, 1.0, INSIDE, "leader", group=0)
+        wire_bytes("all_reduce", 9, 1.0, "leader", 0)
     with pytest.raises(SpecError, match="rule: got 'lazy'"):
         collective_s("all_reduce", 9, 1.0, INSIDE, rule="lazy")  # type: ignore[arg-type]

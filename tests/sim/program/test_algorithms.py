@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from replication.theory.votes import VOTES, vote_by_collectives_s, vote_parts
 from syncline.costmodel import HIERARCHICAL, Link, Sites, TwoLevel, algorithms_on, closed_form_s, collective_s
 from syncline.costmodel.collectives.algorithms.trees import two_tree_parents, two_tree_reduce_rounds
+from syncline.costmodel.collectives.cost import hierarchy_s
+from syncline.costmodel.collectives.hierarchical import Peers
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import rounds_finish_s
 from syncline.sim.program.rounds import rounds, rounds_on, sent_bytes
@@ -94,7 +96,7 @@ def test_hierarchical_ones_on_nodes_and_sites(kind, algorithm, network):
 @settings(max_examples=60, deadline=None)
 def test_hierarchical_ones_on_one_link(named, size, nodes, nbytes, link, rule):
     kind, algorithm = named
-    told_s = collective_s(kind, size * nodes, nbytes, link, algorithm, rule=rule, group=size)
+    told_s = hierarchy_s(kind, algorithm, [Peers(count, link, link) for count in (size, nodes)], nbytes, rule)
     of = rounds(kind, size * nodes, nbytes, algorithm, size)
     played_s = rounds_finish_s(of, size * nodes, link, evaluator="lockstep", rule=rule).max()
     assert played_s == pytest.approx(told_s, rel=AGREE)
