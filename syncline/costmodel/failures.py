@@ -113,7 +113,6 @@ class PublishedRate(NamedTuple):
     """Published failure rates, and the spare machines of their cluster.
 
     Attributes:
-        description: the rates in words.
         source: publication of the rates.
         spares: accelerators of the cluster that the training did not use, which replaced failed machines.
         spares_source: origin of the number of spares.

@@ -208,7 +208,6 @@ class LinkFit(NamedTuple):
 
     Attributes:
         link: link with the fitted latency and bandwidth.
-        costs: costs of gloo's software.
         errors: ``predicted / measured - 1`` of each measurement.
         spread: relative standard error of each fitted constant, by name; large if the measurements do not determine it.
     """

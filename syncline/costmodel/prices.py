@@ -69,8 +69,7 @@ class Usage(NamedTuple):
     """The resources that a training uses and pays for.
 
     Attributes:
-        accelerators: number of accelerators.
-        seconds: time for which the training occupies them.
+        seconds: time for which the training occupies the accelerators.
         busy_s: part of that time in which each of them computes.
         egress_bytes: bytes that leave all sites; None if unknown.
     """

@@ -265,7 +265,6 @@ class PlacedPipeline:
         placement: name of the placement: ``given``, a rule, ``by rank`` or ``searched``.
         ranks: the name (on a matrix) or position of each rank's place; empty if none was chosen.
         network: the network or topology of the simulation.
-        timeline: timeline of the simulation.
         candidates: makespan of each simulated placement in seconds, by name.
     """
 

@@ -28,7 +28,6 @@ class ModelFamily:
     """The properties of a LLaMA-like family: models with rotary positions, a gated MLP, and norms without biases.
 
     Args:
-        norms: number of norms in a layer.
         biases: parts of a layer that always have biases.
         bias_fields: name of a config field -> parts of a layer that have biases if the field is true.
         tied: default of ``tie_word_embeddings``, whether the head is the embedding.

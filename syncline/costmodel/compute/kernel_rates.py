@@ -241,7 +241,6 @@ class KernelRates:
         products: efficiencies by number format.
         attention: forward and backward efficiency by kind of attention.
         memory: beta, the share of the memory's bandwidth that elementwise kernels reach.
-        multiprocessors: number of multiprocessors.
         power_w: W_0, the power limit at which the rates were measured, in watts.
         source: origin of the numbers.
         launch_s: seconds in which the host launches a kernel of a compiled step.

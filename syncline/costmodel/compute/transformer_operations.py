@@ -379,8 +379,6 @@ class MicroBatch(NamedTuple):
     """The computing seconds of one micro-batch in a transformer layer, and outside of the layers.
 
     Attributes:
-        forward: forward pass of one layer.
-        backward: backward pass of one layer.
         dense_forward: forward pass of one of the first layers, which have no experts.
         dense_backward: backward pass of one of the first layers.
         ends: forward and backward pass of embedding, last norm, output layer and loss.

@@ -42,7 +42,6 @@ class Updating(NamedTuple):
     """The choices that decide the time of an update.
 
     Attributes:
-        kernels: implementation of the update.
         with_messages: whether to include packing and unpacking of messages.
     """
 
@@ -163,7 +162,6 @@ class ElementwiseWork(NamedTuple):
     Attributes:
         foreach_bytes: bytes per number that operations on lists of tensors (``torch._foreach_...``) read and write.
         kernel_bytes: bytes per number that all operations on one tensor read and write, in sum.
-        kernels: number of operations on one tensor.
     """
 
     foreach_bytes: float = 0.0

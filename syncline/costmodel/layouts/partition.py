@@ -79,7 +79,6 @@ class StageLayers(NamedTuple):
     Attributes:
         blocks: indices of the layers of each stage.
         dense_layers: number of the model's first layers that have no experts; the number of all its layers if none has.
-        has_experts: whether the model has experts.
     """
 
     blocks: tuple[tuple[int, ...], ...]

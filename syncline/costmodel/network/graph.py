@@ -126,7 +126,6 @@ class _Step(NamedTuple):
 
     Attributes:
         channel: number of the channel that the step passes.
-        link: link of the edge.
         femtoseconds: the link's latency as a whole number, so that sums are exact: routes of equal latency are equal.
     """
 

@@ -279,7 +279,6 @@ class LevelChannels(NamedTuple):
 
     Attributes:
         link: link whose two rates the channels have.
-        begin: number of the first channel.
         num_up: number of channels up; as many channels down follow them.
         is_pool: whether each channel is a pool of all rails of an owner (see `LevelShape.rails`), not a single rail.
     """

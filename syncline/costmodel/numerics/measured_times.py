@@ -38,7 +38,6 @@ class MeasuredTimes:
     """The measured times of a collective by number of ranks and bytes, interpolated between them.
 
     Args:
-        kind: name of the collective.
         points: measurements, in any order.
         source: origin of the measurements.
     """

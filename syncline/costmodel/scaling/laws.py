@@ -89,7 +89,6 @@ class MeasuredLoss(NamedTuple):
         method: name of the method in this package.
         parameters: parameters of the model; for Douillard et al. computed as ``12 L d^2 + 32000 d`` from the L layers
             of width d in their Table 2.
-        tokens: tokens of the training.
         replicas: replicas of the method; 1 for data parallelism.
         period: steps between two exchanges; 1 for data parallelism.
         loss: evaluation loss in nats per token.
@@ -173,7 +172,6 @@ class Drift:
     """The error of a fit's loss outside its range of one quantity, per e-fold of the quantity.
 
     Args:
-        uncertainty: uncertainty of the loss per e-fold.
         exponent: the loss is multiplied by ``(value / edge of the range)^exponent``; 0 for no correction.
     """
 
@@ -190,10 +188,8 @@ class LossFit:
     """A fit of the loss of one or more methods.
 
     Args:
-        name: name of the fit.
         methods: methods whose losses the fit predicts, by their names in this package.
         family: name of a set of comparable losses: those of one paper, data set and tokeniser.
-        law: law of the loss.
         seen_ranges: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``,
             ``replicas``, ``period``, and ``batch_over_best``, the batch over the best one.
         within: uncertainty of predictions inside all these ranges.

@@ -86,8 +86,7 @@ class FieldOutside(NamedTuple):
     """A quantity of a training whose value is outside the range of the data of a loss fit.
 
     Attributes:
-        field: name of the quantity.
-        value: its value.
+        value: value of the quantity that ``field`` names.
         low: lower end of the range.
         high: upper end of the range.
         factor: the value over the nearer end of the range: below 1 if the value is too small, else above 1.
@@ -257,7 +256,6 @@ class LossReached:
         low: value at which the lower bound of the loss reaches the target; None without bounds, or if no value from
             `LEAST_SEARCHED` to `MOST_SEARCHED` does.
         high: value at which the upper bound of the loss reaches the target; None in the same cases.
-        prediction: prediction of the loss at ``value``.
     """
 
     value: float

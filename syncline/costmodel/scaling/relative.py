@@ -197,7 +197,6 @@ class TokenFactor:
         low: lower bound, exceeded in nine of ten cases; None if the error of the ratio of losses is unknown.
         high: upper bound, not exceeded in nine of ten cases; None if it is unknown, or if no tokens are enough.
         relative: ratio of the losses on the same tokens, with its fit.
-        basis: basis of the bounds.
     """
 
     factor: float

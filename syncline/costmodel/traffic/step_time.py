@@ -40,7 +40,6 @@ class PricedCall(NamedTuple):
     """A collective, or one bucket of a gradient, with its seconds.
 
     Attributes:
-        call: the call.
         cost_s: seconds for which the call occupies the network, if the network was busy before.
         encode_s: seconds in which the worker encodes and decodes the payload.
         after_idling: extra seconds of the call by the idle seconds of the network before it; None means none.

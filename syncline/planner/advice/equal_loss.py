@@ -20,7 +20,6 @@ class TokensNeeded:
     """The number of tokens that a training needs to reach a loss.
 
     Attributes:
-        tokens: tokens of the training.
         factor: tokens divided by the tokens of data parallelism; 1 for the same training.
         factor_low: lower bound of the factor, exceeded in nine of ten cases; None if the loss ratio's error is unknown.
         factor_high: upper bound of the factor, not exceeded in nine of ten cases; None if it is unknown, or if no
@@ -32,7 +31,6 @@ class TokensNeeded:
         unknown: the reason why no fit gives the tokens, or None. With a reason, ``tokens`` are data parallelism's.
         ratio: loss divided by data parallelism's loss on the same tokens.
         beyond: fields outside the range that the fit has seen.
-        basis: basis of the bounds.
         source: the fit that gives the factor, and the measurements that limit the factor; empty for data parallelism.
     """
 

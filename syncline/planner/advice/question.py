@@ -52,7 +52,6 @@ class AdviceQuestion:
     Args:
         model: a transformer, with the sequence that it is trained on.
         network: network that joins the workers.
-        hardware: hardware of each worker.
         workers: P, the number of all workers.
         batch_tokens: tokens of a step of all workers: a multiple of P and of the sequence.
         tokens: D, the tokens of data parallelism; other methods train to the same loss.

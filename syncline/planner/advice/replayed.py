@@ -127,7 +127,6 @@ class SimulatedPlan:
 
     Args:
         projection: projection of one spec, and so of one number of workers.
-        network: network that joins the workers.
         unit_workers: number of workers in a unit of each network level, see `workers_of_units`.
     """
 

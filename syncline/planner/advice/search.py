@@ -42,12 +42,7 @@ REFUSED_KEPT = 6
 
 
 class PlanSetting:
-    """A plan's setting, with an estimate of each method in it; the estimates share prices.
-
-    Args:
-        question: the question of advice.
-        plan: a plan in this setting.
-    """
+    """A plan's setting, with an estimate of each method in it; the estimates share prices."""
 
     def __init__(self, question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> None:
         self.question, self.plan, self.methods = question, plan, methods
@@ -240,9 +235,7 @@ class _ReplicaLayouts:
     """The layouts with one number of replicas in which one method is the fastest, and estimates of all methods in them.
 
     Args:
-        question: the question of advice.
-        replicas: number of replicas.
-        estimates: estimates of this one method in all layouts.
+        estimates: estimates of one method in all layouts.
     """
 
     def __init__(self, question: AdviceQuestion, replicas: int, estimates: Sequence[QuickEstimate]) -> None:

@@ -290,8 +290,7 @@ class ExploredSpec:
     """The projection that settings make.
 
     Attributes:
-        fields: fields of the projection, as in a file.
-        spec: the spec made of these fields.
+        spec: the spec made of ``fields``, as a file has them.
         notes: a line per method that is omitted, or that a setting does not change.
     """
 

@@ -21,8 +21,6 @@ class FactorBounds(NamedTuple):
     """Uncertainties of several times: the factors between which each time lies, and the measurements behind them.
 
     Attributes:
-        low: lower factors.
-        high: upper factors.
         basis: measurements behind each pair of factors, in words.
     """
 

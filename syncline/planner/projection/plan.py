@@ -68,7 +68,6 @@ class _SharedPrices:
     """The prices on one network that the methods of a plan share if the plan has a single setting.
 
     Attributes:
-        cache: prices of calls on the network.
         call_pricers: functions that price a call, by the buckets in which gradients travel.
         least_network_s: bounds of `ProjectionPlan.least_network_s`, by buckets and exchanges.
         busy_s: seconds of `ProjectionPlan._busy_s`, by buckets, the seconds inside a replica, and exchanges.

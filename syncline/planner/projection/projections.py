@@ -46,7 +46,6 @@ class Options:
         models, hardware, methods: values that specs take, or texts: names with commas between, or fields in braces.
         sequence: T, the sequence length of the models.
         overlap: ``none``, ``ddp`` or ``async``.
-        algorithm: the name of an algorithm or of a policy.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         layouts: layouts of a replica, each a text as ``tensor=8,pipeline=4``, or fields.
         batch_tokens: tokens of all workers in a step, rounded to whole sequences.

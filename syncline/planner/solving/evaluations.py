@@ -64,9 +64,6 @@ class Trials:
     """The evaluations at values of one variable, each value once.
 
     Args:
-        targets: the targets to meet.
-        training: options of the whole training.
-        baseline: baseline of speedups.
         evaluations: evaluations so far, by value.
     """
 

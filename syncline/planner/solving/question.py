@@ -54,7 +54,6 @@ class InverseProblem:
 
     Args:
         specs: specs of projections; there is an answer for each, on each of its networks, for each of its methods.
-        training: options of the whole training.
         baseline: baseline of speedups, for which there is no answer.
         level: level of the network with the link or the units that vary; the outermost by default.
         among: links to choose from, if the variable is the network.

@@ -52,7 +52,6 @@ class RoughPlan:
     """A plan, with an estimate of the bandwidth or latency at which the plan just meets the deadline.
 
     Args:
-        tokens: number of tokens that the plan trains on.
         list_name: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
         estimate: bandwidth in bytes per second, or latency in seconds; None if the plan never meets the deadline.
     """

@@ -32,7 +32,6 @@ class Sheet:
 
     Args:
         headings: heading of each column; one that is wider than its cells is folded into two lines.
-        cells: cells of each row.
         text_columns: indices of the columns with text, aligned to the left; the other columns have numbers.
         ends_section: for each row, whether a line follows.
     """

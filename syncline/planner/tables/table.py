@@ -39,7 +39,6 @@ class RowsTable(Group):
     """A drawn table together with its rows, so that other columns of the rows can be shown.
 
     Args:
-        title: title above the table.
         rows: one row per line.
         section: name of a field; a line is drawn where it changes.
         keys: names of the fields that distinguish rows.
