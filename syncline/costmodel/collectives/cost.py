@@ -208,9 +208,9 @@ def hierarchy_s(
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
     hierarchy = HIERARCHIES[kind][name]
+    *inner_levels, outermost = levels
     tree_levels = levels if hierarchy.leaders else ()  # levels with a tree among the leaders, whose messages go one way
     if kind == "all_reduce":
-        *inner_levels, outermost = levels
         tree_levels = inner_levels if hierarchy.leaders else ()
         if outermost.is_shared_half_duplex:  # raise NoClosedForm unless all workers of a unit send and receive
             _transfers_at_once(kind, name, FLAT[kind][hierarchy.between], outermost.size)
@@ -218,30 +218,20 @@ def hierarchy_s(
         if level.is_shared_half_duplex and np.any(np.greater(level.size, 1)):
             expected = "an algorithm whose messages go both ways on these links"
             raise NoClosedForm(f"{kind}.algorithm", name, expected)
-    if kind == "all_reduce":
-        return _hierarchical_all_reduce_s(hierarchy, levels, nbytes, rule)
-    total_s: FloatOrArray = 0.0
-    for index, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
-        level = levels[index]
-        link = level.leader_link if hierarchy.leaders else level.link
-        total_s = total_s + _on_link_s(kind, hierarchy.between, level.size, part_bytes, link, rule)
-    return total_s
-
-
-def _hierarchical_all_reduce_s(
-    hierarchy: Hierarchy, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule
-) -> FloatOrArray:
-    """Return the seconds of a hierarchical all-reduce of n bytes, a sum over the levels."""
-    *inner_levels, outermost = levels
+    seconds: FloatOrArray = 0.0
+    if kind != "all_reduce":
+        for index, nbytes_at_level in level_parts(kind, [level.size for level in levels], nbytes):
+            level = levels[index]
+            link = level.leader_link if hierarchy.leaders else level.link
+            seconds = seconds + _on_link_s(kind, hierarchy.between, level.size, nbytes_at_level, link, rule)
+        return seconds
     if hierarchy.leaders:  # trees up to the first worker of each unit, and down again
-        down_s: FloatOrArray = 0.0
         for level in inner_levels:
-            down_s = down_s + _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule)
+            seconds = seconds + _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule)
         link = outermost.leader_link
-        return 2 * down_s + _on_link_s("all_reduce", hierarchy.between, outermost.size, nbytes, link, rule)
+        return 2 * seconds + _on_link_s("all_reduce", hierarchy.between, outermost.size, nbytes, link, rule)
 
     # Reduce-scatters from the inside out, an all-reduce of the parts, and all-gathers back.
-    seconds: FloatOrArray = 0.0
     part_bytes = [nbytes]  # bytes of a worker's part: the whole tensor, then after the reduce-scatter of each level
     for level in inner_levels:
         seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes[-1], level.link, rule)

@@ -95,7 +95,7 @@ Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -184,8 +184,16 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
     return laps * workers * other_workers * costs.slices * pieces
 
 
-def _ring_s(laps: int, workers: IntOrArray, block_bytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return the seconds of a ring's laps in which each worker forwards blocks, piece by piece."""
+def _ring_s(
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    costs: NcclCosts,
+    laps: int = 1,
+    in_parts: bool = True,
+) -> FloatOrArray:
+    """Return the seconds of a ring's laps, in which each worker forwards blocks of n/P or n bytes, piece by piece."""
+    block_bytes = np.divide(nbytes, workers) if in_parts else nbytes
     alpha_s, overhead_s, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
 
     def step_s(piece_bytes: FloatOrArray) -> FloatOrArray:
@@ -221,28 +229,17 @@ def _posted_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: Ncc
 
 
 NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
-    "all_reduce": NcclAlgorithm(
-        lambda workers, nbytes, link, costs: _ring_s(2, workers, np.divide(nbytes, workers), link, costs),
-        other_parts_bytes_twice,
-        directions=2,
-    ),
-    "all_gather": NcclAlgorithm(
-        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs), other_workers_bytes, directions=2
-    ),
-    "reduce_scatter": NcclAlgorithm(
-        lambda workers, nbytes, link, costs: _ring_s(1, workers, np.divide(nbytes, workers), link, costs),
-        other_parts_bytes,
-        directions=2,
-    ),
+    "all_reduce": NcclAlgorithm(partial(_ring_s, laps=2), other_parts_bytes_twice, directions=2),
+    "all_gather": NcclAlgorithm(partial(_ring_s, in_parts=False), other_workers_bytes, directions=2),
+    "reduce_scatter": NcclAlgorithm(_ring_s, other_parts_bytes, directions=2),
     "all_to_all": NcclAlgorithm(
         lambda workers, nbytes, link, costs: _posted_s(workers, np.divide(nbytes, workers), link, costs),
-        other_parts_bytes,
-        directions=2,
+        other_parts_bytes, directions=2,
     ),
     "broadcast": NcclAlgorithm(_chain_s, other_parts_bytes, directions=None),
     "reduce": NcclAlgorithm(_chain_s, other_parts_bytes, directions=None),
     "gather": NcclAlgorithm(_posted_s, other_parts_bytes, directions=1),
-}
+}  # fmt: skip
 """The algorithm of NCCL for each collective."""
 
 NCCL_KINDS = tuple(NCCL_ALGORITHMS)

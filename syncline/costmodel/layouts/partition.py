@@ -41,25 +41,15 @@ WHOLE = ("router", "query_down", "key_value_down", "positions")
 """Tensors that every worker holds whole, besides norms; a bias is split as the rows of its matrix."""
 
 
-def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Return the number of a model's blocks on each pipeline stage, ``(stages,)``; see `blocks_of_stages`.
-
-    >>> from syncline.costmodel import MODELS
-    >>> stage_blocks(MODELS["gpt-160m"], 5), stage_blocks(MODELS["gpt-160m"], 2, chunks=5)
-    ([3, 3, 2, 2, 2], [6, 6])
-    """
-    return [len(blocks) for blocks in blocks_of_stages(model, stages, chunks)]
-
-
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Return the indices of a model's blocks on each pipeline stage, after an even split into chunks.
-
-    Args:
-        stages: K, number of pipeline stages.
-        chunks: v, number of chunks of each stage.
+    """Return the indices of a model's blocks on each of K pipeline stages, after an even split into v chunks of each.
 
     Raises:
         SpecError: more chunks than blocks.
+
+    >>> from syncline.costmodel import MODELS
+    >>> blocks_of_stages(MODELS["gpt-160m"], 2, chunks=5)
+    [[0, 1, 2, 5, 8, 10], [3, 4, 6, 7, 9, 11]]
     """
     return _blocks_of_chunks(block_stages(model.layers, stages * chunks), stages)
 
@@ -167,7 +157,7 @@ def stage_activation_bytes(
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
     parts = activation_parts(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
-    stage_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
+    stage_bytes = [len(blocks) * parts.layers / model.layers for blocks in blocks_of_stages(model, stages, chunks)]
     stage_bytes[0] += parts.embedding_mask
     stage_bytes[-1] += parts.ends - parts.embedding_mask + max(parts.logits, parts.layer_backward)
     return stage_bytes

@@ -1,9 +1,8 @@
 """Advice: the plans by which a cluster can train a model, with their time, cost and uncertainty.
 
 Reading order: ``question`` (the inputs, with defaults), ``plans`` (a method between replicas, a layout inside them),
-``least`` (the least of values, by their bounds), ``search`` (the compositions that are priced with bounds),
-``equal_loss`` (tokens to the loss of data parallelism, or to a target), ``plan_costs`` (rows of plans),
-``ranking_changes`` (ties and thresholds), ``sentences`` (the causes of the ranking, the changes that would alter it,
-and the verdict), ``replayed`` (the first plans by events), ``advice`` (the complete advice), ``tables`` (for the
-terminal).
+``equal_loss`` (tokens to the loss of data parallelism, or to a target), ``plan_costs`` (rows of plans, and the least of
+them by lower bounds), ``search`` (the compositions that are priced with bounds), ``ranking_changes`` (ties and
+thresholds), ``sentences`` (the causes of the ranking, the changes that would alter it, and the verdict), ``replayed``
+(the first plans by events), ``advice`` (the complete advice), ``tables`` (for the terminal).
 """

@@ -27,8 +27,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.network_links import scaled
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import DATA_PARALLEL, tokens_needed
-from syncline.planner.advice.lower_bounds import indices_by_value, lower_bound_s
-from syncline.planner.advice.plan_costs import PlanRow, time_with_failures_s
+from syncline.planner.advice.plan_costs import PlanRow, indices_by_value, lower_bound_s, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.bounds import combined_bounds, deviation

@@ -19,8 +19,13 @@ from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.lower_bounds import indices_by_value, lower_bound_s
-from syncline.planner.advice.plan_costs import PlanRow, refused_row, time_with_failures_s
+from syncline.planner.advice.plan_costs import (
+    PlanRow,
+    indices_by_value,
+    lower_bound_s,
+    refused_row,
+    time_with_failures_s,
+)
 from syncline.planner.advice.plans import (
     TrainingPlan,
     candidate_layouts,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel import Hardware, ModelShape, Network
-from syncline.costmodel.layouts.partition import stage_blocks
+from syncline.costmodel.layouts.partition import blocks_of_stages
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.network_links import slow_down
 from syncline.methods import MethodBase
@@ -69,8 +69,8 @@ def added_update_s(method: MethodBase, model: ModelShape, machine: Hardware, sta
     """
     one_block = [tensor for tensor in model.tensors if tensor.name.startswith("0.")]  # all blocks have equal tensors
     seconds = []
-    for num_blocks, delay in zip(stage_blocks(model, stages), stage_delays(stages).tolist(), strict=True):
-        seconds.append(num_blocks * method.added_update_s(one_block, machine, delay, stages))
+    for blocks, delay in zip(blocks_of_stages(model, stages), stage_delays(stages).tolist(), strict=True):
+        seconds.append(len(blocks) * method.added_update_s(one_block, machine, delay, stages))
     return tuple(seconds)
 
 
