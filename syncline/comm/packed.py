@@ -134,6 +134,7 @@ def _is_machine_type(bits: int) -> bool:
 
 
 def _check_width(bits: int) -> None:
+    """Raise a SpecError if a width of integers is not from 1 to 64 bits."""
     if not 1 <= bits <= 64:
         raise SpecError("bits", bits, "a width from 1 to 64")
 

@@ -244,4 +244,5 @@ class ProcessGroupCommunicator(Communicator):
 
 
 def _bytes(x: Tensor) -> Tensor:
+    """Return a view of a contiguous tensor as its bytes."""
     return x.view(-1).view(torch.uint8)

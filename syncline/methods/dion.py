@@ -386,6 +386,7 @@ class PlacedDionSpec(DionBase):
 
     @model_validator(mode="after")
     def _check_average_count(self) -> Self:
+        """Raise an error for more averages than steps."""
         if self.num_averages > self.steps:
             raise refusal("num_averages", self.num_averages, f"at most steps ({self.steps})")
         return self

@@ -148,6 +148,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
 
     @model_validator(mode="after")
     def _check_compressor_has_periods(self) -> MTDAOSpec:
+        """Raise an error for a compressor if averages are random."""
         if self.phase == "random" and self.compressor:
             raise refusal("compressor", self.compressor.kind, "none with phase random, where no state has a period")
         return self
@@ -249,4 +250,5 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
     def _outer(self) -> optim.OuterOptimizer | None:
+        """Return the outer optimizer, or None without one."""
         return self.outer_optimizer.build() if self.outer_optimizer else None

@@ -62,6 +62,7 @@ class RotationBase(DataParallelBase):
         """
 
     def _rule(self) -> optim.MatrixSplit:
+        """Return the update rule of this method with the fields of its spec."""
         names = ("frequency", "estimate", "layers", "beta1", "beta2", "eps")
         return optim.basis_rotation(**self._rotation_arguments, **{name: getattr(self, name) for name in names})
 
@@ -84,6 +85,7 @@ class RotationBase(DataParallelBase):
         return "-".join(words) + self._suffix
 
     def _is_rotated(self, tensor: TensorShape) -> bool:
+        """Return whether a parameter is a matrix that the method rotates."""
         return tensor.is_matrix and matches_patterns(tensor.name, self.layers)
 
     def _rotated_sides(self, model: Tensors) -> list[tuple[int, int]]:
@@ -314,9 +316,11 @@ class LDAdamSpec(DataParallelBase):
         return self.label or f"ldadam{self._suffix}"
 
     def _projected(self, model: Tensors) -> list[TensorShape]:
+        """Return the matrices that are projected to a subspace."""
         return [t for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
 
     def _rank(self, tensor: TensorShape) -> int:
+        """Return the rank of the subspace of a matrix."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
     @override

@@ -117,6 +117,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @model_validator(mode="after")
     def _check_streaming(self) -> StreamingDiLoCoSpec:
+        """Raise an error for settings of the stream that contradict other fields."""
         self.stream.check([self.period], self.clip_norm)
         return self
 

@@ -76,6 +76,7 @@ class VotingBase(MethodBase):
 
     @model_validator(mode="after")
     def _check_fields_are_used(self) -> VotingBase:
+        """Raise an error for a field that the vote does not use."""
         for name, votes in VOTES_BY_FIELD.items():
             value = getattr(self, name)
             is_set = value not in (None, False)

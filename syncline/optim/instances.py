@@ -302,6 +302,7 @@ class TorchOptimizers:
         self._set_state_views(row.param_index, name, stacked)
 
     def _save(self, method: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+        """Add the private state of each torch optimizer to the ``state_dict`` of a method."""
         if self._optimizers:  # torch saves additional keys of a group unchanged
             state_dict["param_groups"][0][SAVED_KEY] = {
                 "states": [list(states) for states in self._viewed_states],
@@ -359,6 +360,7 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lr_ratio(group: dict[str, Any], first_group: dict[str, Any]) -> float:
+    """Return the ratio of a group's learning rate to that of the optimizer's first group."""
     if group is first_group or group["lr"] == first_group["lr"]:
         return 1.0
     if not first_group["lr"]:

@@ -113,6 +113,7 @@ class LionCubMethod(Method):
         self._is_momentum_averaged()  # raises an error for patterns that match no layer
 
     def _is_momentum_averaged(self) -> list[bool]:
+        """Return, for each parameter in order, whether its momentum is averaged."""
         if self.momentum_layers not in ("all", "none") and not all(self.names):
             raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
         return chosen_layers(self.names, self.momentum_layers)

@@ -17,6 +17,7 @@ from syncline.seeds import seed64
 
 
 def _check_names(names: Iterable[str], available: tuple[str, ...]) -> None:
+    """Raise a SpecError for the first name that is not available."""
     for name in names:
         require_one_of("sync", name, available)
 

@@ -317,6 +317,7 @@ class FunctionalModule:
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
+        """Note where in the module each parameter is, so that it can be replaced."""
         self._module = module
         names = {id(parameter): name for name, parameter in module.named_parameters()}  # a tied parameter gets one name
         self._weight_slots = []

@@ -129,6 +129,7 @@ class DelayedTask:
         self.stale: dict[str, Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:
+        """Return any other attribute of the task without delay."""
         return getattr(self._task, name)
 
     def step_gradients(self, step: int) -> Tensor:

@@ -122,6 +122,7 @@ class TeacherData:
         return self._add_targets(self._inputs[step])
 
     def _add_targets(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs, and the teacher's outputs for them as targets."""
         targets: Tensor = functional_call(self._module, self._teacher, (inputs,))
         return inputs, targets
 

@@ -140,6 +140,7 @@ def text_file(path: str | Path) -> Corpus:
 
 
 def _make_corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
+    """Return bytes as a corpus, with their checksum."""
     digest = hashlib.sha256(train)
     digest.update(validation)
     return Corpus(name, _byte_tensor(train), validation=_byte_tensor(validation), sha256=digest.hexdigest())
@@ -321,6 +322,7 @@ class Windows:
         num_from_part: int = 0,
         sites: int | None = None,
     ) -> None:
+        """Cut the text into windows, with evenly spaced ones for validation."""
         device = train.device
         self._windows = train.unfold(0, context + 1, 1)  # a view: (starts, context + 1)
         num_windows = len(self._windows)

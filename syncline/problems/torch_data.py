@@ -240,6 +240,7 @@ class MapShards:
         return range(step * self._accumulate, (step + 1) * self._accumulate)
 
     def _items_at(self, indices: Tensor) -> list[Tensor]:
+        """Return the slices of the data's tensors at these indices."""
         assert self._tensors is not None
         indices = indices.to(self._device)
         return [tensor[indices] for tensor in self._tensors]

@@ -190,6 +190,7 @@ class SwappableModule:
     """
 
     def __init__(self, module: nn.Module) -> None:
+        """Note where in the module each buffer is, so that it can be replaced."""
         self.module = module
         parameters = dict(module.named_parameters())
         self.trained = {name: p for name, p in parameters.items() if p.requires_grad}

@@ -101,6 +101,7 @@ def _package(name: str) -> Finding:
 
 
 def _cores() -> Finding:
+    """Check the number of cores that this process may use."""
     cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     text = str(usable) if usable == cores else f"{usable} of {cores}"
@@ -113,6 +114,7 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
+    """Check the memory that this process can have."""
     nbytes = memory_bytes()
     return Finding(format_bytes(nbytes) if nbytes is not None else "unknown on this system")
 
@@ -135,6 +137,7 @@ def _folder() -> Finding:
 
 
 def _gpus() -> Finding:
+    """Check the GPUs that torch can use."""
     import torch
 
     if not torch.cuda.is_available():
@@ -188,6 +191,7 @@ def _namespaces() -> Finding:
 
 
 def _extra(name: str) -> Finding:
+    """Check whether the packages of an extra are installed."""
     packages = EXTRAS[name]
     missing = [package for package in packages if installed_version(package) is None]
     if missing:

@@ -29,6 +29,7 @@ WIRES_NOTE = (
 
 
 def _value(row: Record) -> str:
+    """Return the value of a constant with its unit."""
     name, value = row["constant"], row["value"]
     if name == "bandwidth":
         return format_bandwidth(value)

@@ -167,6 +167,7 @@ class ServedProcesses:
             watchdog.end_all(self.processes.values())
 
     def _start(self, rank: int) -> None:
+        """Start the process of a worker or of the server."""
         target, args = self.targets[rank]
         process: BaseProcess = self.context.Process(
             target=watchdog.run_guarded, args=(rank, target, args, self.folder), daemon=True
@@ -256,6 +257,7 @@ class ServedProcesses:
         return watchdog.Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
 
     def _failure_of_report(self, reported: watchdog.ReportedFailure) -> watchdog.Failure:
+        """Return the failure of a training from the report of the process that caused it."""
         rank, text = reported.rank, reported.text
         if reported.is_mistake:  # found before the first step
             return watchdog.Failure(rank, step=None, reason=text, mistake=True)

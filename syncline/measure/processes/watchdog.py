@@ -136,6 +136,7 @@ class Failure:
     name: str = ""
 
     def __str__(self) -> str:
+        """Return the failure as the line that a launch prints."""
         if self.mistake:
             return self.reason
         where = "before the first step" if self.step is None else f"in step {self.step}"

@@ -200,6 +200,7 @@ class OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Count an operation, and run it."""
         for tensor_class in types:
             if tensor_class not in (Tensor, Parameter) and is_traceable_wrapper_subclass_type(tensor_class):
                 return NotImplemented  # a DTensor then dispatches operations on this rank's shard
@@ -209,6 +210,7 @@ class OperationCounter(TorchDispatchMode):
         return self._run_and_count(func, args, kwargs)
 
     def _run_and_count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Run an operation, and count it if it is the script's."""
         result = func(*args, **kwargs) if kwargs else func(*args)
         if not self.is_counting():
             return result

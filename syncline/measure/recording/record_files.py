@@ -236,6 +236,7 @@ def _measured_s(operations: pa.Table) -> list[float]:
 
 
 def _segments(operations: pa.Table) -> list[Operations]:
+    """Return the operations of each segment, in the order of the segments."""
     segment_numbers = operations["segment"].to_numpy()
     if not len(segment_numbers):
         return []

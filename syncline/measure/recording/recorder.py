@@ -259,6 +259,7 @@ class RankRecorder:
         self._calls_awaited_in_backward.append(call)
 
     def _record_waits_of_backward(self) -> None:
+        """Record the waits that C++ code performs at the end of the backward pass."""
         calls, self._calls_awaited_in_backward = self._calls_awaited_in_backward, []
         for call in calls:
             self.record_event(record.Waited(call, self.stream))

@@ -126,6 +126,7 @@ class ShapedDataParallel(nn.Module):
             self._send_next_bucket()
 
     def _send_next_bucket(self) -> None:
+        """Start the all-reduce of the next bucket."""
         bucket = self.buckets[self.next_bucket]
         self.next_bucket += 1
         with RECORDER.silence():

@@ -67,6 +67,7 @@ ARITHMETIC = (*KEEP_A_POINT, "rsub", "floordiv", "rtruediv", "mod", "neg")
 
 
 def _arithmetic_method(name: str) -> Callable[..., Any]:
+    """Return the arithmetic method ``__name__`` of `ClockReading`, which computes as ``float`` does."""
     original = getattr(float, f"__{name}__")
 
     def method(self: float, *others: Any) -> Any:

@@ -218,6 +218,7 @@ class _ProgramBuilder:
         self.streams.append(f"compute {stream}" if stream else "compute")
 
     def _add(self, event: Event, step: int) -> None:
+        """Append the instruction that a recorded event stands for."""
         if isinstance(event, Computed):
             self._append(Compute(self._segment_s[event.segment], step=step), event.stream)
         elif isinstance(event, Started):

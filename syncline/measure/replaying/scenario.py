@@ -45,6 +45,7 @@ def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
 @cache
 def _fuse_segment(operations: Operations) -> Operations:
+    """Return the operations of a segment after `fuse_elementwise`."""
     fused: list[CountedOperation] = []
     elementwise: list[CountedOperation] = []  # operations since the last product
 

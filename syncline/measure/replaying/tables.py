@@ -65,6 +65,7 @@ LINKS_NOTE = (
 
 
 def _script_table(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
+    """Return the table of one script: a row per network."""
     first = rows[0]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_describe(question)}"
     columns = f"network {_unchanged_column(question)} {CLOCK} {_loss_column(rows)}"
@@ -113,6 +114,7 @@ def _note(rows: list[dict[str, Any]]) -> str:
 
 
 def _group_by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
+    """Return the rows grouped by the values of the named columns."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)

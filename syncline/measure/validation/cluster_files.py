@@ -73,6 +73,7 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def _preset(entry: Logged) -> Network:
+    """Return the preset network of the GPUs that a log names."""
     gpu = entry.setting["gpu"]
     presets = [machine.network for machine in gpus_in(gpu) if machine.network]
     if not presets:
@@ -113,6 +114,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
 
 
 def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _Row:
+    """Return the columns of a measurement and its prediction."""
     # The GPU is left out: a row with a column ``gpu`` would count as one of a table of all-reduces over NVLink.
     setting = {name: value for name, value in entry.setting.items() if name != "gpu" and value is not None}
     if "nodes" in setting:
@@ -294,6 +296,7 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 
 
 def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of an all-reduce over NVLink."""
     gpu, gpus = row["gpu"], int(positive_number(row["gpus"], "gpus"))
     if gpu not in NVLINK_PRESETS:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINK_PRESETS))}")
@@ -356,6 +359,7 @@ def _predict_training(row: Mapping[str, str]) -> _Row:
 
 
 def _measured_training_ms(row: Mapping[str, str]) -> float | None:
+    """Return the measured milliseconds of a training's step; None if the row has no measurement."""
     seconds = published.measured_step_s(row)
     return None if seconds is None else 1e3 * seconds
 

@@ -157,6 +157,7 @@ def _link(cluster: Path) -> Link:
 
 
 def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
+    """Return all networks that the specs name, each once."""
     networks: dict[str, Any] = {}
     for spec in specs:
         spec_networks = spec.networks if isinstance(spec, CompareSpec) else [spec.network]
@@ -205,6 +206,7 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
 
 
 def _relative_error(predicted: float, measured: float | None) -> float | None:
+    """Return ``predicted / measured - 1``; None if nothing was measured."""
     return predicted / measured - 1 if measured else None
 
 
@@ -224,6 +226,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _statistics_row(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return statistics of the errors of the rows that have this value in a column."""
     statistics = error_of([row["error"] for row in rows])
     del statistics["mape"]  # the tables have the median instead
     spread = float(np.median([row["spread"] for row in rows]))

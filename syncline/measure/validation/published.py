@@ -199,12 +199,14 @@ def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
 
 @cache
 def _network(text: str) -> Network:
+    """Return the network that a cell of a table names."""
     if not text:
         raise SpecError("network", text, f"a network, unless the hardware is {one_of(MACHINES, text)}")
     return network(parse_yaml(text), "network")
 
 
 def _count(row: Row, name: str) -> int:
+    """Return the positive whole number in a column of a row."""
     value = positive_number(row[name], name)
     if value != int(value):
         raise SpecError(name, row[name], "a whole number")

@@ -134,6 +134,7 @@ def _sentence_about_repeats(rows: list[Record], spec: StepTimesSpec) -> str:
 
 
 def _value_with_unit(row: Record) -> str:
+    """Return the value of a fitted constant with its unit."""
     value, name = row["value"], row["name"]
     if name.endswith("_bytes_per_s"):
         return f"{value / 1e9:,.4g} GB/s"

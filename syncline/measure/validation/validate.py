@@ -160,6 +160,7 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
 
 
 def _is_within_bounds(row: dict[str, Any]) -> bool | None:
+    """Return whether the measured time of a row is within its bounds; None without a measurement or bounds."""
     if row["error"] is None or row["low_ms"] is None:
         return None
     return bool(row["low_ms"] <= _measured_ms(row) <= row["high_ms"])

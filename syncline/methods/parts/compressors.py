@@ -267,6 +267,7 @@ class BlockTopKCompressor(CompressorBase):
 
 
 def _pair_encoding(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
+    """Return the encoding of a compressor's pairs of index and value."""
     from syncline.comm import SparsePairs
 
     return SparsePairs(compressor.index_bits, compressor.value_format)

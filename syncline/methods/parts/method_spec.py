@@ -389,6 +389,7 @@ class MethodBase(Spec):
         return 0
 
     def _wire_bytes(self, count: int) -> int:
+        """Return the bytes of ``count`` numbers in the method's wire format."""
         return count * BYTES_PER_ELEMENT[self.wire_format]
 
     def _plain_exchange(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:

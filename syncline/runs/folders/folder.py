@@ -140,6 +140,7 @@ class RunFolder:
         self._text("spec.yaml", text)
 
     def _text(self, name: str, text: str) -> None:
+        """Write a text file into the folder."""
         with atomic_path(self.working / name) as target:
             target.write_text(text, encoding="utf-8")
 

@@ -25,6 +25,7 @@ class PathLock:
     """
 
     def __init__(self, path: Path, descriptor: int | None) -> None:
+        """Store the path and the locked file's descriptor, which is None on a file system without locks."""
         self.path, self._descriptor = path, descriptor
         self.on_abandon: Callable[[], str | None] | None = None
         self._deferral = Deferral(self._abandon)
@@ -146,4 +147,5 @@ def free_path(path: Path) -> Path:
 
 
 def _lock_file(path: Path) -> Path:
+    """Return the path of the file whose lock protects a path."""
     return path.with_name(f".{path.name}.lock")

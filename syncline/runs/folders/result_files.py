@@ -103,6 +103,7 @@ def type_of(name: str) -> ColumnType:
 
 
 def _types_of(names: str) -> ColumnTypes:
+    """Return the types of columns whose names are separated by spaces."""
     return {name: type_of(name) for name in names.split()}
 
 

@@ -259,6 +259,7 @@ def _rows(record: JsonObject | None) -> Sequence[Any]:
 
 
 def _values(rows: Iterable[JsonObject], column: str) -> tuple[str, ...]:
+    """Return the distinct values of a column of rows, in their order."""
     return tuple(dict.fromkeys(str(row[column]) for row in rows if row.get(column) is not None))
 
 

@@ -290,10 +290,12 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
 
 
 def _are_equal(a: Any, b: Any) -> bool:
+    """Return whether two values have the same type and are equal; NaN equals NaN."""
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return both_nan or (type(a) is type(b) and bool(a == b))
 
 
 def _short_text(value: Any) -> str:
+    """Return a value as text of at most 24 characters."""
     text = f"{value:.9g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."

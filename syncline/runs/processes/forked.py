@@ -206,4 +206,5 @@ class _Unpickler(pickle.Unpickler):
 
 @lru_cache(maxsize=1)  # the last object stays in memory for the next call
 def _load_shared_object(path: str) -> Any:
+    """Return the shared object in a file."""
     return pickle.loads(Path(path).read_bytes())

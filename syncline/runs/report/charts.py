@@ -202,6 +202,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
 
 
 def _median(values: Iterable[Any]) -> float | None:
+    """Return the median of the values that are not None; None without any."""
     present = [value for value in values if value is not None]
     return float(np.median(present)) if present else None
 

@@ -115,6 +115,7 @@ def css_of_themes(styles: Sequence[dict[str, Any]]) -> str:
 
 
 def _red_green_blue(color: str) -> tuple[float, float, float]:
+    """Return red, green and blue, from 0 to 1, of a colour such as ``#0072b2``."""
     red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     return red, green, blue
 
@@ -284,6 +285,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
 
 def _file_text(name: str) -> str:
+    """Return the text of a file beside this module."""
     return (HERE / name).read_text(encoding="utf-8").strip()
 
 

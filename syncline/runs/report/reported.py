@@ -204,6 +204,7 @@ def _sweep_command(result: Reported) -> str:
 
 
 def _network_options(result: Reported) -> list[str]:
+    """Return the networks of the rows as options of a command."""
     options = []
     for network in dict.fromkeys(str(row["network"]) for row in result.rows):
         options += ["--network", network]

@@ -28,6 +28,7 @@ def summary_of_result(result: Reported) -> list[str]:
 
 
 def _rows_by_network(result: Reported) -> dict[str, list[ReportedRow]]:
+    """Return the rows of a result by network, in their order."""
     rows_by_network: dict[str, list[ReportedRow]] = {}
     for row in result.rows:
         rows_by_network.setdefault(row["network"], []).append(row)
@@ -171,6 +172,7 @@ def _summarize_comparisons(result: Reported) -> list[str]:
 
 
 def _summarize_count(result: Reported) -> list[str]:
+    """Return a sentence with the number of rows."""
     count = len(result.rows)
     return [f"{count:,} rows of {result.command}." if count > 1 else f"One row of {result.command}."]
 
@@ -184,6 +186,7 @@ SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
 
 
 def _setting(result: Reported) -> str:
+    """Return a sentence with the numbers of workers, steps and seeds."""
     seeds = result.stored_facts.get("seeds")
     most_steps = max(row["steps"] for row in result.rows)  # a training that diverged made fewer
     parts = [f"{result.rows[0]['workers']:,} workers", f"{most_steps:,} steps"]
@@ -294,6 +297,7 @@ def _value_warnings(result: Reported) -> Iterator[str]:
 
 
 def _single_seed_warning(result: Reported) -> Iterator[str]:
+    """Yield a warning if the losses are those of a single seed."""
     seeds = result.stored_facts.get("seeds")
     if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
         yield "One seed: the spread between seeds is unknown."

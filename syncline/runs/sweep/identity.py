@@ -118,6 +118,7 @@ def _fields_without(spec: RunSpec, omitted: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _short_hash(*values: Any) -> str:
+    """Return a short hash of values that JSON can store."""
     return hashlib.sha256(canonical(values).encode()).hexdigest()[:HASH_DIGITS]
 
 
@@ -207,6 +208,7 @@ def _file_of_module(name: str) -> Path | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested dictionaries and lists of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):

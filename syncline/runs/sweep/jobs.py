@@ -354,6 +354,7 @@ def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: S
 
 
 def _train_on_dask(job: Job) -> list[Outcome]:
+    """Train the runs of a job on a dask worker."""
     code = code_version()
     if code != job[0].code:
         raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")

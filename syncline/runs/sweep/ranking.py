@@ -136,6 +136,7 @@ def ranking_table(
 
 
 def _count_of_configurations(count: int) -> str:
+    """Return a number of configurations as text."""
     return "1 configuration" if count == 1 else f"{count:,} configurations"
 
 

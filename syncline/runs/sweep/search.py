@@ -212,6 +212,7 @@ NO_SEARCH = Search()
 
 
 def _single_value(grid: Grid, index: int) -> Grid:
+    """Return a grid with one of its values."""
     return replace(grid, values=(grid.values[index],), labels=(grid.labels[index],))
 
 

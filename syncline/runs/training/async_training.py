@@ -233,6 +233,7 @@ class AsyncWorkers(EventObserver):
         self.steps_since_update[worker] = 0
 
     def _reference_model(self, server: int, worker: int) -> list[Tensor]:
+        """Return the model that a worker's update is relative to."""
         return self.models[server] if self.asynchronous.reference == "server" else self.start_models[worker]
 
     @torch.no_grad()

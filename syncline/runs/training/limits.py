@@ -93,6 +93,7 @@ BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 def _memory_error(
     spec: Training, needed: NeededBytes, tensors: list[TensorShape], available_bytes: float, on_gpu: bool
 ) -> SpecError:
+    """Return the error of a training that needs more memory than there is."""
     copies = spec.workers * len(spec.seeds)
     # The error names the field whose reduction saves most memory.
     if needed.batches > needed.models:

@@ -208,11 +208,13 @@ class Assembly:
                 part_of_each_worker[name] = column
 
     def _append(self, operation: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
+        """Append an operation with its instruction and the names of its span."""
         self._operations.append(operation)
         self.instructions.append(instruction)
         self.span_names.append(span_names)
 
     def _add(self, worker: int, worker_names: WorkerNames, instruction: OnStream) -> None:
+        """Append the operation that the compiled core runs for a worker's instruction."""
         assemble = self._assembler_of[type(instruction)]
         operation, span_names = assemble(worker, worker_names, instruction)
         self._append(operation, instruction, span_names)
@@ -229,6 +231,7 @@ class Assembly:
     # One method for each kind of instruction, which returns its operation and the names of its span.
 
     def _compute(self, _worker: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Compute`, and the names of its span."""
         span_names = self._span(worker_names.stream, compute.what, compute.label, compute.step)
         return Operation(codes.COMPUTE, effect=compute.effect is not None, amount=compute.seconds), span_names
 
@@ -258,6 +261,7 @@ class Assembly:
         return Operation(codes.SEND, number=message, port=port, amount=send.nbytes), span_names
 
     def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Recv`, and the names of its span."""
         message = self._message_number(recv.source, worker, recv.tag)
         is_hidden = worker_names.stream != COMPUTING
         span_names = self._span("compute", "recv", recv.label or str(recv.tag), recv.step)
@@ -284,6 +288,7 @@ class Assembly:
         return Operation(codes.JOIN, number=part_number), span_names
 
     def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Wait`, and the names of its span."""
         if wait.key not in worker_names.parts:
             line = f"worker {worker} waits for collective {wait.key!r}, which it has not started"
             return self._error(line), NO_SPAN
@@ -356,6 +361,7 @@ class Assembly:
         return first_port
 
     def _message_number(self, sender: int, receiver: int, tag: Hashable) -> int:
+        """Return the number of the message from one worker to another with this tag."""
         address = sender, receiver, tag
         number_of = self.messages.by_address()
         if address not in number_of:  # the next one behind those in the table and those that `flush` will write

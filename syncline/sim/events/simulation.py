@@ -226,9 +226,11 @@ class Simulation:
             raise SynclineError(self._error_line(reason, stream))
 
     def _operation(self, stream: int) -> Any:
+        """Return the record of a stream's current operation."""
         return self.state["operations"][self.state["streams"][stream]["operation"]]
 
     def _instruction(self, stream: int) -> OnStream | None:
+        """Return a stream's current instruction; None at the end of its program."""
         return self.assembly.instructions[self.state["streams"][stream]["operation"]]
 
     def _complete_compute(self, worker: int, _: Any) -> None:
@@ -287,6 +289,7 @@ class Simulation:
             self.core["num_awaited"] = len(awaited)
 
     def _decide_at_end_of_instant(self, worker: int, _: Any) -> None:
+        """Decide a worker's `First` after everything else of this instant."""
         self.core["now"] = self.env.now
         self.deciding.remove(worker)
         self._decide(worker, is_end_of_instant=True)
@@ -439,6 +442,7 @@ class Simulation:
 
 
 def _next_power_of_two(number: int) -> int:
+    """Return the smallest power of two that is at least this number."""
     return 1 << max(0, number - 1).bit_length()
 
 

@@ -370,6 +370,7 @@ class ElasticTraining:
                 ready_s = reformed_s if math.isinf(ready_s) else max(ready_s, reformed_s)
 
     def _return_to_checkpoint(self) -> None:
+        """Return to the last checkpoint when no worker has the state any more."""
         costs, checkpoint = self._costs, self._checkpoint
         costs.lost_steps += costs.steps - checkpoint.counted_steps
         costs.lost_s += costs.useful_s - checkpoint.useful_s

@@ -104,6 +104,7 @@ def run_collective(
 
 
 def _key_of(call: Call) -> CollectiveKey:
+    """Return the key of a call's collective."""
     return CollectiveKey(call.collective, call.payload_bytes, call.algorithm)
 
 

@@ -254,6 +254,7 @@ class Queued(Sequence[Any]):
     def __init__(
         self, instructions: Sequence[Instruction | StreamMark | StreamWait | HostWait], streams: Sequence[str]
     ) -> None:
+        """Store the instructions; refuse streams that do not compute."""
         self.instructions, self.streams = instructions, streams
         for name in dict.fromkeys(streams):
             if not is_computing(name):

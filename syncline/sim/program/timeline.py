@@ -182,6 +182,7 @@ class Timeline:
         return cls.joined(tables, workers)
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:
+        """Return the spans in these rows: indices, or a mask."""
         return replace(self, **{name: column[rows] for name, column in self.columns().items()})
 
     def __len__(self) -> int:

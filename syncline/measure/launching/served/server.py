@@ -226,6 +226,7 @@ class _Server(EventObserver):
             self._wake_sleeping()
 
     def _process_update(self, message: Message) -> None:
+        """Apply a worker's update after its local steps."""
         worker, report = message.worker, read_head(RoundReport, message.head)
         if worker not in self.computing:
             raise MalformedMessage("an update of a worker that has no model")
@@ -277,6 +278,7 @@ class _Server(EventObserver):
             self.policy.wake()
 
     def _send_due_models(self) -> None:
+        """Send models and steps to the queued workers."""
         while self.model_queue:
             worker = self.model_queue.popleft()
             self.policy.reply(worker)  # assigns steps, and calls this object's `reply`

@@ -177,6 +177,7 @@ class NodeBuilder:
         return node
 
     def _compute_node(self, event: Computed) -> schema.ChakraMessage:
+        """Return the node of a computing segment."""
         node = self._new_node(schema.COMPUTE, "compute", event.stream)
         # Durations are differences of rounded sums, so that rounding changes their sum by at most half a microsecond.
         self._total_s += self.segment_s[event.segment]
@@ -193,6 +194,7 @@ class NodeBuilder:
         return node
 
     def _collective_node(self, event: Started) -> schema.ChakraMessage:
+        """Return the Chakra node of a recorded collective."""
         node = self._new_node(schema.COLLECTIVE, f"{event.asked} {event.site}".strip(), event.stream)
         # The script asked for ``event.asked``. NCCL and gloo implement a barrier as an all-reduce; ASTRA-sim has none.
         collective = event.kind if event.asked == "barrier" else event.asked
@@ -208,6 +210,7 @@ class NodeBuilder:
         return node
 
     def _message_node(self, event: MessageSent | MessageAwaited) -> schema.ChakraMessage:
+        """Return the node of a sent or received message."""
         is_send = isinstance(event, MessageSent)
         group_name, sender, receiver, _ = event.tag
         node_type, verb = (schema.SEND, "send") if is_send else (schema.RECV, "recv")

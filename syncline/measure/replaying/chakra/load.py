@@ -252,6 +252,7 @@ class RecordBuilder:
         self._mark_positions[node.id] = len(self.record.events)  # for `build`, if a stream waits for this node
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
+        """Append the event of a node that is a collective to the record."""
         call = node.id + 1  # calls are numbered from 1
         site = str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
@@ -295,6 +296,7 @@ class RecordBuilder:
             self._calls[node.id] = call  # later nodes may wait for a receive; a sender goes on at once
 
     def _group_ranks(self, node: OrderedNode) -> tuple[int, ...]:
+        """Return the ranks of the group of a collective."""
         name = str(node.attributes.get("pg_name", ""))
         ranks = self.trace_groups.groups.get(name)
         if ranks is None and name not in ("", "0"):

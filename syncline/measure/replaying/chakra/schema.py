@@ -58,6 +58,7 @@ class ChakraMessages(NamedTuple):
 
 
 def _schema() -> Any:
+    """Return the schema as protobuf's file descriptor."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
     file = FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
