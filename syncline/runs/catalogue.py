@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import yaml
@@ -40,32 +41,21 @@ ReportLine = Callable[[str], object]
 """A function that is called with a line for each name of an installed package that cannot be used."""
 
 
-def _ignore_line(line: str) -> None:
-    """Do nothing with a progress line, because catalogues print none."""
+def _network_row(name: str) -> dict[str, Any]:
+    """Return a network's row; latency is one way, bandwidth per direction, both None if its links differ."""
+    named_network, preset = network(name), NETWORKS.get(name)
+    link = named_network if isinstance(named_network, Link) else None
+    return {
+        "latency_s": None if link is None else link.latency_s,
+        "bandwidth_bytes_per_s": None if link is None else link.bandwidth_bytes_per_s,
+        "links": named_network.describe(), "fields": network_fields(named_network),
+        "description": preset.description if preset else "",
+        "source": preset.source if preset else network_names.BY_NAME.origin(name),
+    }  # fmt: skip
 
 
-def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per named network; latency is one way, bandwidth per direction, both None if its links differ."""
-
-    def network_row(name: str) -> dict[str, Any]:
-        named_network, preset = network(name), NETWORKS.get(name)
-        link = named_network if isinstance(named_network, Link) else None
-        return {
-            "latency_s": None if link is None else link.latency_s,
-            "bandwidth_bytes_per_s": None if link is None else link.bandwidth_bytes_per_s,
-            "links": named_network.describe(), "fields": network_fields(named_network),
-            "description": preset.description if preset else "",
-            "source": preset.source if preset else network_names.BY_NAME.origin(name),
-        }  # fmt: skip
-
-    return _rows_of_registry(network_names.BY_NAME, network_row, report)
-
-
-def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them.
-
-    Other packages add no clusters, so that ``report`` is never called.
-    """
+def cluster_rows() -> CatalogueRows:
+    """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them."""
     rows = []
     for name, file in bundled_clusters().items():
         cluster = named_cluster(file)
@@ -78,34 +68,26 @@ def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     return rows
 
 
-def hardware_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per named hardware with all fields of `Hardware`, and its memory as text."""
-
-    def hardware_row(name: str) -> dict[str, Any]:
-        machine = hardware(name)
-        source = machine.source or machines.BY_NAME.origin(name)
-        memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
-        return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
-
-    return _rows_of_registry(machines.BY_NAME, hardware_row, report)
+def _hardware_row(name: str) -> dict[str, Any]:
+    """Return all fields of `Hardware`, and the memory as text."""
+    machine = hardware(name)
+    source = machine.source or machines.BY_NAME.origin(name)
+    memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
+    return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
 
 
-def model_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per named model with its exact number of parameters; unknown sizes of a torch module are None."""
-
-    def model_row(name: str) -> dict[str, Any]:
-        shape = model(name)
-        return {
-            "parameters": shape.parameters, "fp32_bytes": shape.parameter_bytes(),
-            "flops_per_token": shape.flops_per_token,
-            **{size: getattr(shape, size, None) for size in ("layers", "width", "heads", "vocabulary")},
-            "sequence": shape.sequence, "source": shape.source or models.BY_NAME.origin(name),
-        }  # fmt: skip
-
-    return _rows_of_registry(models.BY_NAME, model_row, report)
+def _model_row(name: str) -> dict[str, Any]:
+    """Return a model's row with its exact number of parameters; unknown sizes of a torch module are None."""
+    shape = model(name)
+    return {
+        "parameters": shape.parameters, "fp32_bytes": shape.parameter_bytes(),
+        "flops_per_token": shape.flops_per_token,
+        **{size: getattr(shape, size, None) for size in ("layers", "width", "heads", "vocabulary")},
+        "sequence": shape.sequence, "source": shape.source or models.BY_NAME.origin(name),
+    }  # fmt: skip
 
 
-def schedule_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+def schedule_rows(report: ReportLine) -> CatalogueRows:
     """Return a row per pipeline schedule: its description, and the options that it takes."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
@@ -119,15 +101,10 @@ def schedule_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     return _rows_of_registry(SCHEDULES, schedule_row, report)
 
 
-def study_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
-    """Return a row per study, by the kind of its specs, with the command that runs them."""
-
-    def study_row(name: str) -> dict[str, Any]:
-        study = study_of_kind(name)
-        description = first_line(study.spec.__doc__)
-        return {"command": study.command, "description": description, "source": STUDIES.origin(name)}
-
-    return _rows_of_registry(STUDIES, study_row, report)
+def _study_row(kind: str) -> dict[str, Any]:
+    """Return the row of a study by the kind of its specs, with the command that runs them."""
+    study = study_of_kind(kind)
+    return {"command": study.command, "description": first_line(study.spec.__doc__), "source": STUDIES.origin(kind)}
 
 
 def first_line(docstring: str | None) -> str:
@@ -159,9 +136,7 @@ def _unusable_line(name: str, error: Exception) -> str:
     return f"{name} cannot be used: {reason}"
 
 
-def method_rows(
-    shape: Model = MODELS["gpt-160m"], workers: int = 8, report: ReportLine = _ignore_line
-) -> CatalogueRows:
+def method_rows(report: ReportLine, shape: Model = MODELS["gpt-160m"], workers: int = 8) -> CatalogueRows:
     """Return a row per named method: its traffic as a formula, and its bytes of traffic and memory for a model."""
     rows = []
     for name, error in load_plugins().items():
@@ -191,7 +166,7 @@ def method_rows(
     return rows
 
 
-def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+def problem_rows(report: ReportLine) -> CatalogueRows:
     """Return a row per problem with the defaults of its fields."""
     from syncline.problems import PROBLEMS
 
@@ -205,7 +180,7 @@ def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     return _rows_of_registry(PROBLEMS, problem_row, report)
 
 
-def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+def spec_rows() -> CatalogueRows:
     """Return a row per bundled spec with the command that runs it."""
     rows = []
     for name, path in bundled().items():
@@ -215,7 +190,7 @@ def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     return rows
 
 
-def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+def fit_rows() -> CatalogueRows:
     """Return a row per published fit of losses: its methods, its law, and its data.
 
     The column ``seen`` has the range of each field in the data, ``off`` the range of the fit's errors on the data.
@@ -232,7 +207,7 @@ def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     ]  # fmt: skip
 
 
-def failure_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+def failure_rows() -> CatalogueRows:
     """Return a row for each kind of failure in each set of published failure rates."""
     rows = []
     for name, published in FAILURE_RATES.items():
@@ -245,16 +220,25 @@ def failure_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
 
 CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
-    "networks": network_rows, "clusters": cluster_rows, "hardware": hardware_rows, "models": model_rows,
-    "methods": method_rows, "problems": problem_rows, "schedules": schedule_rows, "studies": study_rows,
-    "specs": spec_rows, "fits": fit_rows,
-    "prices": lambda report=_ignore_line: [dataclasses.asdict(prices) for prices in PRICES.values()],
-    "failures": failure_rows,
-}  # fmt: skip
-"""The function that returns the rows of each catalogue; ``method_rows`` also takes a model and a number of workers."""
+    "networks": partial(_rows_of_registry, network_names.BY_NAME, _network_row),
+    "clusters": lambda _: cluster_rows(),
+    "hardware": partial(_rows_of_registry, machines.BY_NAME, _hardware_row),
+    "models": partial(_rows_of_registry, models.BY_NAME, _model_row),
+    "methods": method_rows,
+    "problems": problem_rows,
+    "schedules": schedule_rows,
+    "studies": partial(_rows_of_registry, STUDIES, _study_row),
+    "specs": lambda _: spec_rows(),
+    "fits": lambda _: fit_rows(),
+    "prices": lambda _: [dataclasses.asdict(prices) for prices in PRICES.values()],
+    "failures": lambda _: failure_rows(),
+}
+"""The function of a `ReportLine` that returns the rows of each catalogue; ``method_rows`` also takes a model and a
+number of workers.
+"""
 
 
-def rows_of_catalogue(question: List, report: ReportLine = _ignore_line) -> CatalogueRows:
+def rows_of_catalogue(question: List, report: ReportLine) -> CatalogueRows:
     """Return the rows of the catalogue that ``syncline list`` asks for.
 
     Raises:
@@ -271,4 +255,4 @@ def rows_of_catalogue(question: List, report: ReportLine = _ignore_line) -> Cata
         options["shape"] = model(question.model, "--model")
     if question.workers is not None:
         options["workers"] = question.workers
-    return CATALOGUES[catalogue](**options, report=report)
+    return CATALOGUES[catalogue](report, **options)

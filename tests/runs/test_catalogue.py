@@ -11,12 +11,12 @@ from syncline.costmodel import NETWORKS, Link
 from syncline.errors import SpecError
 from syncline.methods import method_of
 from syncline.planner.tables.display import catalogue_table
-from syncline.runs.catalogue import CATALOGUES, network_rows
+from syncline.runs.catalogue import CATALOGUES
 from syncline.specs import network
 
 
 def test_listed_networks_can_be_made_of_their_fields() -> None:
-    rows = json.loads(json.dumps(network_rows()))
+    rows = json.loads(json.dumps(CATALOGUES["networks"](print)))
     assert [row["name"] for row in rows] == list(NETWORKS)
     for row in rows:
         made = network(row["fields"])
@@ -42,7 +42,7 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
     what: str, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
     """And to name it is a mistake in one line."""
-    known = CATALOGUES[what]()
+    known = CATALOGUES[what](print)
     monkeypatch.setattr(
         "syncline.registry._read_entry_points",
         lambda group, path: (
@@ -50,7 +50,7 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
         ),
     )
     told: list[str] = []
-    assert CATALOGUES[what](report=told.append) == known
+    assert CATALOGUES[what](told.append) == known
     assert len(told) == 1 and told[0].startswith("theirs cannot be used") and "\n" not in told[0]
     done = command("list", what)
     assert done.code == 0 and done.err.splitlines()[0] == f"warning: {told[0]}"
@@ -71,7 +71,7 @@ def test_a_method_that_cannot_be_imported_hinders_no_other_one(monkeypatch: pyte
 
 def test_the_list_of_networks_fits_a_terminal_with_its_sources() -> None:
     console = Console(width=100, record=True)
-    console.print(catalogue_table("networks", network_rows()))
+    console.print(catalogue_table("networks", CATALOGUES["networks"](print)))
     shown = console.export_text()
     assert max(map(len, shown.splitlines())) <= 100
     assert all(name in shown for name in NETWORKS)

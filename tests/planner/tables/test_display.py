@@ -89,7 +89,7 @@ def test_projections_fit_a_terminal_uncut(name, width):
 
 @pytest.mark.parametrize("what", CATALOGUES)
 def test_lists_fit_a_terminal_of_100_columns_and_name_everything(what):
-    rows = CATALOGUES[what]()
+    rows = CATALOGUES[what](print)
     shown = lines([display.catalogue_table(what, rows)])
     assert max(map(len, shown)) <= 100 and not any("…" in line for line in shown)
     for one in rows:
@@ -97,7 +97,7 @@ def test_lists_fit_a_terminal_of_100_columns_and_name_everything(what):
 
 
 def test_what_methods_send_is_told_as_a_formula():
-    sends = {one["name"]: one["bytes_per_worker_and_step"] for one in CATALOGUES["methods"]()}
+    sends = {one["name"]: one["bytes_per_worker_and_step"] for one in CATALOGUES["methods"](print)}
     assert sends["ddp-adam"] == "4 N"
     assert sends["local-adam"] == "12 N / 32"
     assert sends["des-loc"] == "8 N / 32 + 4 N / 69"

@@ -94,7 +94,7 @@ TABLES = {
     "collectives": lambda _: asked("10gbe", "dgx-h100", nbytes="1kB", workers=16),
     "collectives with starts": lambda _: asked("wan", starts="0,0,50ms", collectives=["all_reduce"]),
     **{f"project {name}": lambda _, name=name: projected(name) for name in PROJECTED},
-    **{f"list {what}": lambda _, what=what: [catalogue_table(what, CATALOGUES[what]())] for what in CATALOGUES},
+    **{f"list {what}": lambda _, what=what: [catalogue_table(what, CATALOGUES[what](print))] for what in CATALOGUES},
     **{name: lambda _, name=name: recorded(name) for name in RECORDED},
 }
 
