@@ -26,6 +26,9 @@ from syncline.measure.recording.streams import ClockReading
 
 CPU = torch.device("cpu")
 
+DISTRIBUTED_FOLDER = f"{TORCH_FOLDER}distributed/"
+"""The folder of those files of torch that move tensors to the CPU for checkpoints and offloading."""
+
 
 class GpuState:
     """The state of the simulated GPUs in this process.
@@ -100,15 +103,20 @@ def device_index(x: Tensor) -> int:
     return x.get_device() if gpu is None else gpu.index
 
 
-def is_called_by_torch(depth: int) -> bool:
-    """Return whether the frame ``depth`` levels above the calling function is in a file of torch.
+def calling_file(depth: int) -> str:
+    """Return the file of the frame ``depth`` levels above the calling function.
 
     Frames of ``__torch_function__`` do not count, because they only pass a call on.
     """
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None and frame.f_code.co_name == "__torch_function__":
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(TORCH_FOLDER)
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def is_called_by_torch(depth: int) -> bool:
+    """Return whether the frame ``depth`` levels above the calling function is in a file of torch."""
+    return calling_file(depth + 1).startswith(TORCH_FOLDER)
 
 
 def moved_tensor(x: Tensor, gpu: torch.device | None, result: Tensor, is_asynchronous: bool = False) -> Tensor:
@@ -143,6 +151,9 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     elif first_arg is not None and not isinstance(first_arg, torch.dtype):
         device = first_arg
         other_args[0] = on_cpu(device)
+    file = calling_file(depth=1)
+    if device == CPU and file.startswith(TORCH_FOLDER) and not file.startswith(DISTRIBUTED_FOLDER):
+        device = None  # torch names the device that it sees of another tensor, such as a gradient; both are on the GPU
     result = f(x, *other_args, **kwargs)
     if not GpuState.script_uses_gpu:  # no tensor is marked yet
         return result

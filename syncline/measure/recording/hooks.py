@@ -20,7 +20,11 @@ import torch.distributed.launcher.api
 import torch.multiprocessing
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    _default_to_fused_or_foreach,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.data import DataLoader
 
 from syncline.measure.recording.cuda_devices import (
@@ -239,6 +243,7 @@ def install_cuda() -> AbstractContextManager[object]:
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, wrap(getattr(owner, name), replacement))
+    replace_everywhere(_default_to_fused_or_foreach, wrap(_default_to_fused_or_foreach, default_to_foreach))
     torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype
     torch.Generator = Generator  # type: ignore[misc]
     return CudaOnCpu()
@@ -334,6 +339,17 @@ def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: 
         return original(f, map_location, *args, **kwargs)
     finally:
         GpuState.default_gpu = previous_default
+
+
+def default_to_foreach(
+    original: Callable[..., tuple[bool, bool]], params: Any, differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Return whether an optimizer updates by fused kernels, and whether by kernels for many tensors.
+
+    On a GPU torch's default is the latter, on a CPU it is a loop over the parameters.
+    """
+    fused, foreach = original(params, differentiable, use_fused)
+    return fused, foreach or (GpuState.script_uses_gpu and not fused and not differentiable)
 
 
 def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

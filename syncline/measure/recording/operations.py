@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import Parameter
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import (
@@ -61,6 +62,9 @@ TORCH_FOLDER = Path(torch.__file__).parent
 
 HOST_CODE = f"{TORCH_FOLDER}/optim/", f"{TORCH_FOLDER}/utils/data/"
 """Folders of torch's optimizers and data loaders, which read counters and indices that are in host memory."""
+
+AUTOGRAD_ENGINE = f"{TORCH_FOLDER}/autograd/graph.py"
+"""The file whose function enters the C++ code of backward passes."""
 
 WRAPPERS = f"{TORCH_FOLDER}/_compile.py", f"{TORCH_FOLDER}/_dynamo/", str(Path(__file__).parent)
 """Files whose functions only pass calls on."""
@@ -212,7 +216,11 @@ class OperationCounter(TorchDispatchMode):
     def _run_and_count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Run an operation, and count it if it is the script's."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if not self.is_counting():
+        tensor = next(tensors_in([result, *args]), None)
+        if not self.is_counting() or self.has_no_data(tensor):
+            return result
+        if getattr(tensor, "dtype", None) is torch.int32 and is_called_in_backward_by_cpp():
+            self._count_usage(func, args)
             return result
         signature: list[Any] = [func]
         append_shapes(args, signature)
@@ -233,6 +241,25 @@ class OperationCounter(TorchDispatchMode):
             self.handle_read()
         return result
 
+    def _count_usage(self, func: Any, args: tuple[Any, ...]) -> None:
+        """Count an operation of DDP on its map of used parameters, which is in host memory and on the device.
+
+        Only the copies between the two take time on the device. The host waits for the one back, which blocks.
+        """
+        if func is not torch.ops.aten.copy_.default:
+            return
+        self.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * tensor_bytes(args[:1])))
+        is_asynchronous = len(args) > 2 and args[2]
+        if not is_asynchronous:
+            self.handle_read()
+
+    def has_no_data(self, tensor: Any) -> bool:
+        """Return whether an operation on a tensor only finds a shape: on the device ``meta``, or on fake tensors.
+
+        A DTensor finds the shape of a new result by an operation on fake tensors of the whole tensor's size.
+        """
+        return isinstance(tensor, FakeTensor) or getattr(tensor, "is_meta", False)
+
 
 def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
     """Append the shapes and types of tensors to an operation's signature, on which the operation's cost depends."""
@@ -252,6 +279,14 @@ def is_called_on_host_data() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(HOST_CODE)
+
+
+def is_called_in_backward_by_cpp() -> bool:
+    """Return whether C++ code has called the operation in a backward pass, without any function in Python between."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == AUTOGRAD_ENGINE
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -16,11 +16,15 @@ import torch.nn.parallel.distributed
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedFakeTensorException,
     unset_fake_temporarily,
 )
 from torch.distributed import device_mesh, distributed_c10d
 from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 
 from syncline.measure.recording import hooks
 from syncline.measure.recording.cuda_devices import refusing
@@ -94,6 +98,10 @@ class ShapedCounter(OperationCounter):
         if func.namespace == "_c10d_functional" and result is not NotImplemented:
             record_functional(func, args, result)
         return result
+
+    def has_no_data(self, tensor: Any) -> bool:
+        """Return whether a tensor is on the device ``meta``; fake tensors stand for those of the script here."""
+        return getattr(tensor, "is_meta", False)
 
 
 CODE_THAT_READS = {
@@ -274,11 +282,26 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
         elif method is not None:
             setattr(device_mesh.DeviceMesh, name, on_real_tensors(method))
     hooks.replace_everywhere(device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh))
+    for supported_types in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
+        supported_types.append(FakeTensor)  # functions that update many tensors by one kernel do so for fake ones too
+    # A DTensor finds the shape of a new result by an operation on fake tensors of the whole tensor's size.
+    find_shape = "_propagate_tensor_meta_non_cached"
+    setattr(ShardingPropagator, find_shape, silenced(getattr(ShardingPropagator, find_shape)))
     PipelineStage._warmup_backward_result = static_shape_vote(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
     torch.nn.Module._apply = apply_to_tensors  # type: ignore[method-assign]
     for module in (torch.nn.parallel, torch.nn.parallel.distributed):
         module.DistributedDataParallel = ShapedDataParallel  # type: ignore[attr-defined]
     return groups
+
+
+def silenced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper that runs a function without counting its operations."""
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with RECORDER.silence():
+            return function(*args, **kwargs)
+
+    return wrapper
 
 
 def apply_to_tensors(

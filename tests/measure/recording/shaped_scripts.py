@@ -7,12 +7,14 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-WIDTH, LAYERS, HEADS, VOCABULARY, CONTEXT, BATCH, STEPS = 64, 2, 4, 256, 32, 2, 2
+WIDTH, LAYERS, HEADS, VOCABULARY, CONTEXT, BATCH, STEPS = 64, 2, 4, 256, 32, 2, 4
 
 
 class Layer(nn.Module):
@@ -58,8 +60,16 @@ def main(*words: str) -> None:
             fully_shard(layer)
         fully_shard(model)
     elif "ddp" in words:
-        model = DistributedDataParallel(model, bucket_cap_mb=0.1, find_unused_parameters="unused" in words)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused="fused" in words)
+        if "unused" in words:
+            model.unused = nn.Linear(WIDTH, WIDTH)
+        model = DistributedDataParallel(
+            model, bucket_cap_mb=0.1, find_unused_parameters="unused" in words, static_graph="static" in words
+        )
+    elif "split" in words:
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        for layer in model.layers:  # type: ignore[union-attr]
+            parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True if "fused" in words else None)
     for _ in range(STEPS):
         tokens = torch.randint(VOCABULARY, (BATCH, CONTEXT), device=device)
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())

@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.recording.operations import tensor_bytes
+from syncline.measure.recording.operations import OperationCounter
 from syncline.measure.recording.ranks import ForeignScript, trace_program
-from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, Stepped
+from syncline.measure.recording.record import (
+    Computed,
+    CountedOperation,
+    Event,
+    HostWaited,
+    MessageSent,
+    RankRecord,
+    Started,
+    Stepped,
+)
 from syncline.measure.recording.shaped_ddp import assign_to_buckets
 from syncline.measure.recording.shapes import Families, ShapedRecord, record_by_shapes
 from tests.measure.recording.shaped_scripts import BATCH, CONTEXT, LAYERS, STEPS, VOCABULARY, WIDTH, Model
@@ -30,11 +40,15 @@ def flops_of(record: RankRecord) -> float:
     return sum(op.flops for event in computed for op in record.segments[event.segment]) / record.steps
 
 
-def last_step_bytes(record: RankRecord) -> Counter[float]:
-    """Return how many operations of the last step read and write so many bytes."""
+def last_step(record: RankRecord) -> list[Event]:
     ends = [i for i, event in enumerate(record.events) if isinstance(event, Stepped)]
-    computed = (event for event in record.events[ends[-2] : ends[-1]] if isinstance(event, Computed))
-    return Counter(op.nbytes for event in computed for op in record.segments[event.segment])
+    return record.events[ends[-2] : ends[-1]]
+
+
+def operations_of_last_step(record: RankRecord) -> Counter[CountedOperation]:
+    """Return how often the last step runs each operation."""
+    computed = (event for event in last_step(record) if isinstance(event, Computed))
+    return Counter(op for event in computed for op in record.segments[event.segment])
 
 
 def calls_of_record(record: RankRecord) -> Counter[tuple[str, int]]:
@@ -74,22 +88,48 @@ def test_fully_sharded_bytes_are_those_of_a_hand_count() -> None:
     assert calls_of_record(of.recorded[0]) == {key: STEPS * n for key, n in (gathered | scattered).items()}
 
 
-def test_bytes_and_flops_are_those_of_real_math() -> None:
+@pytest.mark.parametrize(
+    "words",
+    ["ddp", "ddp unused", "ddp static", "ddp static unused", "ddp clip cuda", "fsdp2", "fsdp2 clip cuda", "split"],
+)
+def test_bytes_and_flops_are_those_of_real_math(words: str) -> None:
     """With the reducer of DDP in C++, and every value."""
-    for words in (("ddp",), ("ddp", "unused"), ("fsdp2",)):
-        real = trace_program(ForeignScript(SCRIPT, words), 2)
-        of = by_shapes(2, *words, ranks=(0,))
-        assert flops_of(of.recorded[0]) == flops_of(real[0])
-        if words == ("ddp",):  # a kernel copies each gradient into its bucket, another one out of it
-            shaped_bytes, real_bytes = last_step_bytes(of.recorded[0]), last_step_bytes(real[0])
-            smallest_copy = min(2 * tensor_bytes([parameter]) for parameter in Model().parameters())
-            assert not shaped_bytes - real_bytes and max(real_bytes - shaped_bytes) < smallest_copy
-        mine, theirs = calls_of_record(of.recorded[0]), calls_of_record(real[0])
-        if words[0] == "ddp":  # which compares shapes and sends its first state in pieces of its own
-            mine, theirs = (
-                Counter({key: n for key, n in one.items() if key[0] == "all_reduce"}) for one in (mine, theirs)
-            )
-        assert mine == theirs
+    real = trace_program(ForeignScript(SCRIPT, words.split()), 2)[0]
+    shaped = by_shapes(2, *words.split(), ranks=(0,)).recorded[0]
+    operations = operations_of_last_step(shaped)
+    assert operations == operations_of_last_step(real)
+    # The first step computes no more: a DTensor finds shapes on fake tensors, which take no time.
+    assert flops_of(shaped) == flops_of(real) == sum(op.flops * count for op, count in operations.items())
+    assert calls_of_record(shaped) == calls_of_record(real)
+
+
+@pytest.mark.parametrize("words", ["ddp clip cuda", "fsdp2 clip cuda", "ddp unused", "ddp static"])
+def test_the_host_of_a_gpu_waits_for_values_that_a_step_reads_there(words: str) -> None:
+    """A norm stays on the GPU. The map of used parameters is read once if one has no gradient, else not at all."""
+    for record in (trace_program(ForeignScript(SCRIPT, words.split()), 2)[0],
+                   by_shapes(2, *words.split(), ranks=(0,)).recorded[0]):  # fmt: skip
+        waits = [event for event in last_step(record) if isinstance(event, HostWaited)]
+        assert len(waits) == (words == "ddp unused")
+
+
+def test_an_optimizer_on_a_gpu_updates_all_parameters_at_once() -> None:
+    """Torch's default there; on a CPU it is a loop, of eight operations for each parameter and Adam's step."""
+    num_parameters = len(list(Model().parameters()))
+    operations = {}
+    for words in ("ddp", "ddp cuda"):
+        operations[words] = sum(operations_of_last_step(by_shapes(2, *words.split(), ranks=(0,)).recorded[0]).values())
+    assert operations["ddp"] - operations["ddp cuda"] == 9 * (num_parameters - 1)
+
+
+def test_an_operation_that_only_finds_a_shape_takes_no_time() -> None:
+    counted: list[CountedOperation] = []
+    with OperationCounter(counted.append, lambda: True):
+        torch.ones(4, 4, device="meta").mul_(2)
+        with FakeTensorMode():
+            torch.ones(4, 4) @ torch.ones(4, 4)
+        assert not counted
+        torch.ones(4, 4)
+    assert len(counted) == 1
 
 
 def test_all_ranks_are_told_of_their_own_groups() -> None:
