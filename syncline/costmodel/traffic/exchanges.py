@@ -77,6 +77,12 @@ class Exchange:
         if self.stop is not None and (self.stop != int(self.stop) or self.stop < self.start):
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
 
+    def at(self, ready: float, needed: float) -> Exchange:
+        """Return the exchange between other points of a step, without a check: a step may have 100,000 of them."""
+        moved = object.__new__(Exchange)
+        moved.__dict__.update(self.__dict__, ready=ready, needed=needed)
+        return moved
+
     def call(self, step: int, group: Ranks | None = None) -> Call:
         """Return the collective of this exchange after a step, among the ranks of a group (None: all workers)."""
         return Call(
@@ -123,10 +129,12 @@ class CallPattern(NamedTuple):
 
     Attributes:
         calls: the calls after the first of the steps.
+        first_step: this first step, from 0.
     """
 
     calls: tuple[Call, ...]
     steps: int
+    first_step: int
 
 
 def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
@@ -208,7 +216,7 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     patterns = []
     for mask in sorted(first_steps):
         due = [exchange for exchange, is_due in zip(exchanges, mask, strict=True) if is_due]
-        patterns.append(CallPattern(join_exchanges(due, first_steps[mask]), num_steps[mask]))
+        patterns.append(CallPattern(join_exchanges(due, first_steps[mask]), num_steps[mask], first_steps[mask]))
     return patterns
 
 
@@ -250,7 +258,7 @@ def _due_masks(
     steps = np.arange(begin, begin + cycle)
     recurrences = -((steps - end) // cycle)  # step t of the first cycle recurs ceil((end - t) / cycle) times
     # Exchanges of equal timings are due at the same steps, so each timing is computed once.
-    due_by_timing = {timing: np.asarray(_is_due(steps, *timing)) for timing in timings}
+    due_by_timing = {timing: np.asarray(_is_due(steps, *timing)) for timing in dict.fromkeys(timings)}
     # Number the different masks, one timing after another: np.unique along rows of masks is slow. Two steps have equal
     # numbers if each timing so far is due at both or at neither.
     mask_numbers: NDArray[Any] = np.zeros(cycle, dtype=np.int64)

@@ -143,8 +143,9 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
     """
     require_one_of("overlap", overlap, OVERLAPS)
     nbytes = call.payload_bytes
-    float_bytes = nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes)
-    call = call._replace(payload_bytes=float_bytes)  # a bucket's fraction of whole bytes may be no whole number
+    if type(nbytes) is not float:  # a bucket's fraction of whole bytes may be no whole number
+        float_bytes = nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes)
+        call = call._replace(payload_bytes=float_bytes)
     if overlap == "async":
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:

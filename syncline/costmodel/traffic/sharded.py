@@ -79,47 +79,54 @@ def sharded_exchanges(
     """
     require_one_of("sharding", sharding, SHARDINGS[1:])
     require(micro_batches >= 1, "micro_batches", micro_batches, "at least 1")
+    # The exchanges of one micro-batch. Here `ready` and `needed` are fractions of its computing. Each unit is gathered
+    # while the unit before it computes; the forward pass computes units from the last bucket to the first.
+    forward: list[tuple[Exchange, float, float]] = []
+    computed_share = ready = 0.0
+    for unit in reversed(units):
+        needed = FORWARD_SHARE * computed_share
+        gather = _whole("all_gather", "parameters, forward", unit.share * parameter_bytes / workers)
+        forward.append((gather, ready, needed))
+        ready = needed  # the next unit is gathered while this one computes
+        computed_share += unit.share
+    backward: list[tuple[Exchange, float, float]] = []
+    # The gather of the backward pass's first unit starts, and is awaited, when the forward pass ends.
+    ready = needed = FORWARD_SHARE
+    for unit in units:
+        gather = _whole("all_gather", "parameters, backward", unit.share * parameter_bytes / workers)
+        backward.append((gather, ready, needed))
+        ready, needed = needed, unit.ready  # the next unit is needed when this one has computed
+    scatters = [(_whole("reduce_scatter", "gradient", unit.share * gradient_bytes), unit.ready) for unit in units]
+
     exchanges: list[Exchange] = []
 
-    def send(collective: str, label: str, nbytes: Any, ready: float, needed: float) -> None:
+    def send(exchange: Exchange, ready: float, needed: float) -> None:
         """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
         if overlapped:  # a sum of fractions may round above 1, the end of the computing
             ready, needed = min(ready, 1.0), min(needed, 1.0)
         else:
             ready = needed = 1.0
-        needed = max(ready, needed)
-        exchange = Exchange(nbytes, label=label, collective=collective, shares_call=False, ready=ready, needed=needed)
-        exchanges.append(exchange)
+        exchanges.append(exchange.at(ready, max(ready, needed)))
 
     length = 1.0 / micro_batches  # a micro-batch's fraction of the step's computing
     for number in range(micro_batches):
         begin = number * length
-        # Here `ready` and `needed` are fractions of the micro-batch's computing. Each unit is gathered while the unit
-        # before it computes; the forward pass computes units from the last bucket to the first. With `full` no worker
-        # keeps gathered units, so that each micro-batch gathers them again.
-        if sharding == "full" or (number == 0 and update_exchanges is None):
-            computed_share = ready = 0.0
-            for unit in reversed(units):
-                needed = FORWARD_SHARE * computed_share
-                shard_bytes = unit.share * parameter_bytes / workers
-                send("all_gather", "parameters, forward", shard_bytes, begin + length * ready, begin + length * needed)
-                ready = needed  # the next unit is gathered while this one computes
-                computed_share += unit.share
-        if sharding == "full":
-            # The gather of the backward pass's first unit starts, and is awaited, when the forward pass ends.
-            ready = needed = FORWARD_SHARE
-            for unit in units:
-                shard_bytes = unit.share * parameter_bytes / workers
-                send("all_gather", "parameters, backward", shard_bytes, begin + length * ready, begin + length * needed)
-                ready, needed = needed, unit.ready  # the next unit is needed when this one has computed
+        # With `full` no worker keeps gathered units, so that each micro-batch gathers them again.
+        gathers = forward if sharding == "full" or (number == 0 and update_exchanges is None) else []
+        for exchange, ready, needed in [*gathers, *(backward if sharding == "full" else [])]:
+            send(exchange, begin + length * ready, begin + length * needed)
         # With `optimizer` a worker sums the gradients of its micro-batches, and scatters the sum in the last one.
         if sharding != "optimizer" or number == micro_batches - 1:
-            for unit in units:
-                gradient_ready = begin + length * unit.ready
-                send("reduce_scatter", "gradient", unit.share * gradient_bytes, gradient_ready, needed=1.0)
+            for exchange, ready in scatters:
+                send(exchange, begin + length * ready, 1.0)
     if sharding != "full" and update_exchanges is not None:
         exchanges += update_exchanges
     return exchanges
+
+
+def _whole(collective: str, label: str, nbytes: Any) -> Exchange:
+    """Return the exchange of a unit after the computing of a step."""
+    return Exchange(nbytes, label=label, collective=collective, shares_call=False)
 
 
 def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[Bucket]) -> list[Exchange]:
@@ -127,8 +134,7 @@ def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[
 
     The arguments are those of `sharded_exchanges`.
     """
-    sizes: list[Any] = [unit.share * parameter_bytes / workers for unit in reversed(units)]
-    return [Exchange(nbytes, label="parameters", collective="all_gather", shares_call=False) for nbytes in sizes]
+    return [_whole("all_gather", "parameters", unit.share * parameter_bytes / workers) for unit in reversed(units)]
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
@@ -147,7 +153,7 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     for tensor_elements in sorted(elements, reverse=True):
         worker_elements, worker = loads[0]
         heapq.heapreplace(loads, (worker_elements + tensor_elements, worker))
-    sent = Exchange(0.0, label="parameters", collective="broadcast", shares_call=False)
+    sent = _whole("broadcast", "parameters", 0.0)
     counts = [worker_elements for worker_elements, _ in sorted(loads, key=itemgetter(1)) if worker_elements]
     return [replace(sent, payload_bytes=bytes_per_number * count) for count in counts]
 

@@ -179,27 +179,36 @@ class Worker:
         return state
 
 
-def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Callable[[int, int], None]:
+def stepper(
+    worker: Worker, exchanges: Sequence[Exchange], price: Price, patterns: Sequence[CallPattern] = ()
+) -> Callable[[int, int], None]:
     """Return a function ``advance(begin, end)`` that advances the worker from step ``begin`` to step ``end``.
 
-    The function prices the calls of a step once for each set of exchanges that are due together.
+    The function prices the calls of each pattern once.
+
+    Args:
+        patterns: call patterns of these exchanges, by `calls_by_step`, whose calls need not be made again.
     """
     # Exchanges of equal timing are due at the same steps, so that one of them stands for all.
     representatives = list({exchange.timing: exchange for exchange in exchanges}.values())
-    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
+    priced_patterns: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
+
+    def due_at(step: int) -> tuple[bool, ...]:
+        """Return which of the representatives are due after a step."""
+        return tuple(bool(exchange.is_due(step)) for exchange in representatives)
+
+    calls_by_due = {due_at(pattern.first_step): pattern.calls for pattern in patterns}
 
     def advance(begin: int, end: int) -> None:
         next_step = begin
         for step in _steps_with_calls(representatives, begin, end, worker):
             worker.skip(step - next_step)
-            pattern = tuple(bool(exchange.is_due(step)) for exchange in representatives)
-            if pattern not in calls_by_pattern:
-                priced_calls: list[PricedCall] = []
-                for call in join_exchanges(exchange for exchange in exchanges if exchange.is_due(step)):
-                    priced_calls += price(call)
-                points = way_points([priced_call.call for priced_call in priced_calls])
-                calls_by_pattern[pattern] = priced_calls, points
-            priced_calls, points = calls_by_pattern[pattern]
+            due = due_at(step)
+            if due not in priced_patterns:
+                calls = calls_by_due.get(due) or join_exchanges(e for e in exchanges if e.is_due(step))
+                priced_calls = [priced_call for call in calls for priced_call in price(call)]
+                priced_patterns[due] = priced_calls, way_points([priced_call.call for priced_call in priced_calls])
+            priced_calls, points = priced_patterns[due]
             worker.step(step, priced_calls, points)
             next_step = step + 1
         worker.skip(end - next_step)
@@ -215,6 +224,7 @@ def worker_after(
     trigger_s: FloatOrArray = 0.0,
     idle_limit_s: float = 0.0,
     optimizer_s: FloatOrArray = 0.0,
+    patterns: Sequence[CallPattern] = (),
 ) -> Worker:
     """Return the clocks of a training worker after T steps with periodic collectives.
 
@@ -225,11 +235,12 @@ def worker_after(
         compute_s: computing seconds of the worker in a step.
         steps: T.
         price: function from a call to the priced calls that carry it.
+        patterns: see `stepper`.
 
     The other arguments are those of `Worker`.
     """
     worker = Worker(compute_s, trigger_s, idle_limit_s, optimizer_s)
-    advance = stepper(worker, exchanges, price)
+    advance = stepper(worker, exchanges, price, patterns)
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # shorter idle times are rounding errors
     step = 0
     for _, end, cycle_steps in phase_cycles(exchanges, steps):
@@ -403,7 +414,7 @@ def priced_step(
     hidden_s: FloatOrArray = 0.0
     if overlaps or depends_on_idling:
         # A worker that advances step by step counts its waits, and the extra seconds of calls after idle times.
-        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_limit_s, optimizer_s)
+        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, idle_limit_s, optimizer_s, patterns)
         # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0  # else the worker waits for all calls

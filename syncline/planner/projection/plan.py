@@ -164,7 +164,9 @@ class ProjectionPlan:
         if not regular:
             step = priced_step(step_s, rare, traffic.patterns, steps, price_call, trigger_s, optimizer_s)
         elif not rare:
-            step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
+            step = self._every_step.step_time(
+                traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s, traffic.patterns
+            )
         else:  # the rare exchanges follow the regular ones, whose exposed time counts as busy
             regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
             busy_s = step_s + regular_step.exposed_communication_s
@@ -225,7 +227,8 @@ class ProjectionPlan:
                     key = cost_key(part)
                     if key not in priced_by_key:
                         priced_by_key[key] = self._priced(part, selection)
-                    parts.append(priced_by_key[key]._replace(call=part))
+                    _, cost_s, encode_s, idling_times = priced_by_key[key]
+                    parts.append(PricedCall(part, cost_s, encode_s, idling_times))
                 priced_parts[id(call)] = call, parts  # the cache keeps the call, so that its id stays unique
             _, parts = priced_parts[id(call)]
             return parts

@@ -200,7 +200,7 @@ class StepTimeCache:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self._patterns: dict[Any, tuple[Sequence[Exchange], list[CallPattern], list[Call]]] = {}
+        self._patterns: dict[Any, tuple[Sequence[Exchange], Sequence[CallPattern], list[Call]]] = {}
         self._step_times: dict[Any, StepTime] = {}
 
     def step_time(
@@ -211,6 +211,7 @@ class StepTimeCache:
         price_call: Price,
         trigger_s: FloatOrArray = 0.0,
         optimizer_s: FloatOrArray = 0.0,
+        patterns: Sequence[CallPattern] | None = None,
     ) -> StepTime:
         """Return the step time that `priced_step` gives, from the cache if possible.
 
@@ -220,10 +221,11 @@ class StepTimeCache:
             price_call: function that prices a call; calls with equal `cost_key` have equal prices.
             trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
             optimizer_s: seconds of the optimizer's update.
+            patterns: call patterns of the exchanges, if the caller has them.
         """
         pattern_key = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
         if pattern_key not in self._patterns:
-            patterns = calls_by_step(exchanges, self.steps)
+            patterns = calls_by_step(exchanges, self.steps) if patterns is None else patterns
             calls = {cost_key(call): call for pattern in patterns for call in pattern.calls}
             self._patterns[pattern_key] = exchanges, patterns, list(calls.values())
         _, patterns, different_calls = self._patterns[pattern_key]
