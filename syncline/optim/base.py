@@ -100,9 +100,11 @@ class SteppingRule(UpdateRule, Protocol):
     def steppers(self, method: Any, worker_axis: bool) -> Any:
         """Return an object that moves the parameters of a method, and keeps state from step to step.
 
-        It has two functions: ``step(rows)`` moves the parameters of `ParamRow` rows by their gradients, in place.
+        It has three functions: ``step(rows)`` moves the parameters of `ParamRow` rows by their gradients, in place.
         ``copy_private_state(source_row, target_row)`` copies one worker's state outside the method's tensors, such as
-        step counters, to another worker. Both are given by their rows on the worker axis.
+        step counters, to another worker. Both are given by their rows on the worker axis. ``zero_state(row, name)``
+        returns zeros ``(R, *state)`` for a state that a parameter does not have before its first gradient, or None if
+        it will not have this state.
         """
         ...
 

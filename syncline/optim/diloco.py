@@ -227,12 +227,17 @@ class Streaming(Method):
         t = self.steps_done
         for due in self._due_fragments(t):
             fragment_rows, spans = self._fragment_rows(due)
-            if fragment_rows:
-                tensors = [self._tensor_to_average(row, due.state) for row in fragment_rows]
+            param_indices, tensors = [], []
+            for row in fragment_rows:
+                tensor = self._tensor_to_average(row, due.state)
+                if tensor is not None:
+                    param_indices.append(row.param_index)
+                    tensors.append(tensor)
+            if tensors:
                 label = f"{due.state} {due.fragment + 1}/{self.fragments}"  # for the ledger
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
                 handle = self._start_average(tensors, label, details)
-                self._in_flight[due] = TensorsInFlight([row.param_index for row in fragment_rows], handle)
+                self._in_flight[due] = TensorsInFlight(param_indices, handle)
         for due in self._due_fragments(t - self.tau):
             in_flight = self._in_flight.pop(due, None)
             if in_flight is not None:  # None: it was due before the first step, or no parameter has this state
@@ -273,6 +278,8 @@ class Streaming(Method):
     def _merge(self, row: ParamRow, state_name: str, average: Tensor) -> None:
         """Merge an average into a state of a row; the present value of the state gets the weight alpha."""
         row.state.pop(PENDING + state_name, None)  # ``state_dict`` may have stored this average
+        if state_name != "params" and state_name not in row.state:  # a torch optimizer will create it
+            return
         target = row.x if state_name == "params" else row.state[state_name]
         own_value = target.clone() if self.alpha else None
         if state_name == "params" and self.outer_optimizer:

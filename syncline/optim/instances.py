@@ -131,6 +131,14 @@ class TorchOptimizers:
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[worker_row])
             return self._rule.make_optimizer(params, lr)
 
+    def zero_state(self, row: ParamRow, name: str) -> Tensor | None:
+        """Return zeros ``(R, *state)`` for a state that the optimizers have not created yet, or None if they never do.
+
+        They create the states of a parameter at its first gradient.
+        """
+        shape = self._rule.state_shapes(row.x.shape[1:]).get(name)
+        return None if shape is None else row.x.new_zeros(len(row.x), *shape)
+
     def copy_private_state(self, source_row: int, target_row: int) -> None:
         """Copy step counters and other private state from one worker's torch optimizer to that of another worker."""
         if self._is_elementwise:  # a single optimizer has nothing that is private to a worker

@@ -439,24 +439,26 @@ class Method(torch.optim.Optimizer):
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the states ``names`` of rows in a single call; the outer optimizer gets the mean of ``params``."""
         due_states: list[tuple[str, ParamRow]] = []
+        tensors: list[Tensor] = []
         for name in names:
             for row in rows:
-                # Some rules lack this state, and a torch optimizer creates its states in its first step.
-                has_state = name in row.rule.states and name in row.state
-                if name == "params" or has_state:
+                tensor = self._tensor_to_average(row, name)
+                if tensor is not None:
                     due_states.append((name, row))
+                    tensors.append(tensor)
         if not due_states:
             return
-        tensors = [self._tensor_to_average(row, name) for name, row in due_states]
         label = "+".join(names)
         if self._compressed:
             averages = self._compressed.means(due_states, tensors, self.comm, self.steps_done, label)
         else:
             averages = self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
-            if name != "params":
+            if name in row.state:
                 # Averages of replicas differ: give workers that share the memory of a state separate memory.
                 row.state[name] = separate_rows(row.state[name]).copy_(average)
+            elif name != "params":  # the torch optimizer will create this state
+                continue
             elif self.outer_optimizer:
                 self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
             else:
@@ -465,8 +467,17 @@ class Method(torch.optim.Optimizer):
             averaged_rows = {row.param_index: row for _, row in due_states}  # each parameter once
             self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
-    def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:
-        """Return the tensor to average for a state; for ``params``, an outer optimizer's payload if there is one."""
-        if name != "params":
-            return row.state[name]
-        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
+    def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor | None:
+        """Return the tensor to average for a state, or None if the parameter's rule does not have the state.
+
+        For ``params`` it is an outer optimizer's payload if there is one. A torch optimizer creates its states at a
+        parameter's first gradient: until then a worker sends zeros, because other workers may have the states.
+        """
+        if name == "params":
+            return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
+        if name not in row.rule.states:  # the rule of matrices or that of other parameters may lack it
+            return None
+        if name not in row.state and self._steppers:
+            zeros: Tensor | None = self._steppers.zero_state(row, name)
+            return zeros
+        return row.state[name]

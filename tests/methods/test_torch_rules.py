@@ -113,6 +113,22 @@ def test_three_workers_are_three_loops_that_meet(rule: Any, averaged: tuple[str,
     assert not torch.equal(params[0][0], params[0][1])  # between averages they are apart
 
 
+@pytest.mark.parametrize(("rule", "averaged"), [(Lamb, "v"), (torch.optim.AdamW, "exp_avg")])
+@pytest.mark.parametrize("kind", ["local", "diloco"])
+def test_workers_average_as_many_numbers_before_a_parameters_first_gradient(kind: str, rule: Any, averaged: str) -> None:
+    """Another worker may have had the gradient, and has the state: all hand over tensors of one size."""
+    params = stacked(2)
+    method = built(kind, {"kind": "torch", "target": rule, "average_states": [averaged]}, params, 2, period=3)
+    for t in range(9):
+        for n, (p, g) in enumerate(zip(params, gradients(params, t), strict=True)):
+            p.grad = None if n == 0 and t < 4 else g
+        method.step()
+        assert (averaged in method.state[params[0]]) == (t >= 4)
+    # Four bytes for each number of the parameters and of a state of the same size.
+    assert {call.payload_bytes for call in method.comm.ledger.records} == {8 * sum(p[0].numel() for p in params)}
+    assert len(method.comm.ledger) == 3
+
+
 @pytest.mark.parametrize(("kind", "averaged"), [("local", ("exp_avg", "exp_avg_sq")), ("diloco", ()), ("ddp", ())])
 def test_torchs_adam_is_the_built_in_one(kind: str, averaged: tuple[str, ...]) -> None:
     own: dict[str, Any] = {
