@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.planner.advice.advice import compute_advice
 from syncline.planner.advice.plans import base_spec
 from syncline.planner.advice.question import advice_question
@@ -16,6 +16,6 @@ def answer_advise(question: Advise) -> Result:
     transfers = transfers_of([base_spec(resolved)])  # parts that rest on measurements of other machines or sizes
     refuse_transfers(transfers, question.strict)
     advice = compute_advice(resolved)
-    tables = later("syncline.planner.advice.tables:advice_tables", advice, question.every_plan)
+    tables = deferred("syncline.planner.advice.tables:advice_tables", advice, question.every_plan)
     record = {"transferred": [transfer.record() for transfer in transfers]} | advice.record()
     return Result("advise", record, tables=tables, transfers=transfers)

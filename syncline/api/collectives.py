@@ -6,9 +6,8 @@ import dataclasses
 from functools import partial
 from typing import Any
 
-from syncline.api.result import Result, later
-from syncline.planner.collectives import CostQuestion, costs_figure, transferred_parts
-from syncline.planner.collectives import collectives as compute_costs
+from syncline.api.result import Result, deferred
+from syncline.planner.collectives import CostQuestion, compute_costs, costs_figure, transferred_parts
 from syncline.planner.transfer import refuse_transfers
 from syncline.questions.clock import Collectives
 from syncline.specs import network_fields, resolve_cluster_options
@@ -37,7 +36,7 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
-    tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
+    tables = deferred("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
     return Result(
         "collectives", record, tables=tables, transfers=transfers, figure=partial(costs_figure, question),

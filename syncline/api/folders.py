@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.api.arguments import checked
 from syncline.api.collectives import collectives_result
 from syncline.api.projection import projection_result
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.api.trainings import SweepResult, replay_result, training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
@@ -138,9 +138,9 @@ def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
     answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
     module = "syncline.measure.validation.tables"
     if not isinstance(spec, VALIDATIONS):  # the measurements are launched trainings
-        return Result("validate", answer, tables=later(f"{module}:validation_tables", answer), folder=path)
+        return Result("validate", answer, tables=deferred(f"{module}:validation_tables", answer), folder=path)
     answer = {"spec": spec.name} | answer
-    return Result("validate", answer, spec, tables=later(f"{module}:validate_tables", answer, spec), folder=path)
+    return Result("validate", answer, spec, tables=deferred(f"{module}:validate_tables", answer, spec), folder=path)
 
 
 def _projection(record: dict[str, Any]) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.planner.goodput.question import failure_parts, goodput_question, goodput_rows, notes
 from syncline.planner.transfer import refuse_transfers, transfers
 from syncline.questions.clock import Goodput
@@ -16,6 +16,6 @@ def answer_goodput(question: Goodput) -> Result:
     rows = goodput_rows(resolved)
     remarks = notes(resolved, rows)
     record = {"transferred": [transfer.record() for transfer in transferred], "rows": rows, "notes": remarks}
-    tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
+    tables = deferred("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")
     return Result("goodput", record, tables=tables, transfers=transferred, question=lambda: {"failures": failures})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.planner.assumptions import ASSUMPTION_COLUMNS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
@@ -18,7 +18,7 @@ from syncline.planner.transfer import Transfer, refuse_transfers, transfers_of
 from syncline.questions.projections import Project
 from syncline.questions.shared import Projection
 from syncline.registry import lazy_function
-from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
+from syncline.specs import Experiment, ProjectSpec, networks_and_workers, resolve_cluster_options
 from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.failures import failures_of
 from syncline.units import parse_count
@@ -37,12 +37,12 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     networks, machines, workers = resolve_cluster_options(
         question.cluster, question.networks, machines=question.hardware, workers=question.workers
     )
-    networks, num_places = with_matrices(networks)
+    networks, num_workers = networks_and_workers(networks)
     question = dataclasses.replace(question, networks=networks)
     # A matrix of places decides the workers of a bundled spec; a user's own spec states them.
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
-        workers = num_places
+        workers = num_workers
     names = ("networks", "placement")
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
     batch_tokens, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
@@ -114,7 +114,7 @@ def projection_result(
         "assumptions": [assumption.record() for assumption in assumptions],
         "rows": rows,
     }
-    tables = later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
+    tables = deferred("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
     return Result(
         "project", record, specs[0], tables=tables, transfers=transfers,
         figure=partial(projections.projection_figure, specs, rows),

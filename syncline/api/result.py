@@ -37,7 +37,7 @@ NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
 
 
-def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+def deferred(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
     """Return a function that imports ``module:name`` and calls it, so that tables that are not read load no library."""
     return partial(lazy_function(function), *arguments, **options)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from syncline.api.projection import projection_options, with_steps_of_tokens
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.assumptions import option_origins
 from syncline.planner.projection.projections import left_out, names_of
@@ -29,7 +29,7 @@ def answer_solve(question: Solve) -> Result:
     else:
         specs = inputs.specs(*projection_options(question), own_methods=has_own_spec)
         warn_lines(left_out(specs))
-    problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
+    problem = inputs.problem(question.variable, specs, own_methods=bool(question.methods))
     if specs is not question.spec:  # specs that the user gives as objects keep their steps
         specs_with_steps: Any = with_steps_of_tokens(problem.specs, question)
         problem = replace(problem, specs=specs_with_steps)
@@ -42,5 +42,5 @@ def answer_solve(question: Solve) -> Result:
     records = [assumption.record() for assumption in assumptions]
     transferred = [transfer.record() for transfer in transfers]
     answer = {"sought": problem.variable, "transferred": transferred, "assumptions": records, "rows": rows}
-    tables = later("syncline.planner.solving.tables:solve_tables", rows, problem, assumptions)
+    tables = deferred("syncline.planner.solving.tables:solve_tables", rows, problem, assumptions)
     return Result("solve", answer, problem.specs[0], tables=tables, transfers=transfers)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.result import Result, later
+from syncline.api.result import Result, deferred
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError, called_by_command
@@ -54,7 +54,7 @@ TABLES = {
 
 def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Path | None = None) -> Result:
     """Return the result of ``compare``, ``run``, ``pipeline`` or ``launch`` from its answer (``rows``, ``folder``)."""
-    tables = later(TABLES[command], answer if command == "launch" else answer["rows"], spec)
+    tables = deferred(TABLES[command], answer if command == "launch" else answer["rows"], spec)
     return Result(command, answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
@@ -118,9 +118,10 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     If a process fails, `Result.failed` names it; a function called from Python warns, and a command ends with an error.
     """
     names = ("problem", "method", "network", "workers", "steps", "seeds")
-    source, texts_of_set = question.spec, question.fields if isinstance(question.fields, list) else ()
+    source = question.spec
+    set_texts = question.fields if isinstance(question.fields, list) else ()  # of --set
     fields = dict(source) if isinstance(source, Mapping | Experiment) else {}
-    kind = kind_of(source, texts_of_set) if isinstance(source, str | Path) else fields.get("kind")
+    kind = kind_of(source, set_texts) if isinstance(source, str | Path) else fields.get("kind")
     paths = {"network": "networks", "workers": "stages"} if kind == "pipeline" else {}  # a pipeline has stages
     spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run", paths=paths)
     from syncline.measure.launching.launch import launch, launch_warnings
@@ -165,7 +166,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
             answer = calibrate_from_logs(
                 question.logs, target.path, algorithm=question.algorithm, command=command, exact=target.exact
             )
-        tables = later("syncline.measure.calibration.tables:log_tables", answer)
+        tables = deferred("syncline.measure.calibration.tables:log_tables", answer)
         return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
     if question.algorithm is not None:
         raise SpecError("--algorithm", question.algorithm, "none without --from: the backend chooses the algorithms")
@@ -189,7 +190,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         )  # fmt: skip
     if "failed" in answer:
         raise SynclineError(answer["failed"])
-    tables = later("syncline.measure.calibration.tables:calibrate_tables", answer)
+    tables = deferred("syncline.measure.calibration.tables:calibrate_tables", answer)
     return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
 
 
@@ -242,7 +243,7 @@ class SweepResult(Result):
     def __init__(self, swept: Swept, scratch: Path | None = None) -> None:
         """Store the sweep's rows, with a table that ranks the configurations if a run has finished."""
         ranking = "syncline.runs.sweep.ranking:ranking_table"
-        tables = later(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
+        tables = deferred(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
         super().__init__(
             "sweep", swept.json(), tables=lambda: [tables()] if tables else [], folder=Path(swept.folder),
             scratch=scratch,
@@ -326,6 +327,6 @@ def answer_whatif(question: Whatif) -> Result:
 
 def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:
     """Return the result of ``trace`` or ``whatif`` from its answer (``rows``, ``sites``, ``losses``, ``folder``)."""
-    tables = later("syncline.measure.replaying.tables:trace_tables", answer, question)
+    tables = deferred("syncline.measure.replaying.tables:trace_tables", answer, question)
     folder = Path(answer["folder"]) if "folder" in answer else None
     return Result(command, answer, tables=tables, folder=folder, scratch=scratch)

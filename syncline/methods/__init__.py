@@ -11,7 +11,7 @@ from typing import Any
 from syncline.fields import kind_of_model
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import MethodBase, Tensors, tensors_of
-from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_plugins, method_of, named, register
+from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_plugins, method_of, preset_of, register
 
 _specs: dict[str, type[MethodBase]] = {}
 for _module in iter_modules(__path__):
@@ -40,7 +40,7 @@ __all__ = [
     "Tensors",
     "load_plugins",
     "method_of",
-    "named",
+    "preset_of",
     "register",
     "tensors_of",
 ]

@@ -79,7 +79,7 @@ def load_plugins() -> dict[str, SpecError]:
     return unusable
 
 
-def named(name: str, path: str = "") -> dict[str, Any]:
+def preset_of(name: str, path: str = "") -> dict[str, Any]:
     """Return the fields of the method that a name stands for: those of a preset, or a kind without further fields.
 
     ``path`` is the path of the name in a spec, for the error.
@@ -105,7 +105,7 @@ def method_of(value: Any) -> MethodBase:
     """
     if isinstance(value, MethodBase):
         return value
-    method_fields = named(value) if isinstance(value, str) else value
+    method_fields = preset_of(value) if isinstance(value, str) else value
     if not isinstance(method_fields, dict):
         raise SpecError("", value, "a method's name, or fields, as in {kind: local, lr: 0.003}")
     kind = method_fields.get("kind")

@@ -259,7 +259,8 @@ def _kernel_assumption(spec: ProjectSpec) -> Assumption:
     text = f"the kernels of {machine.name}: {spec.product_format} products by shape, {attention} attention, {execution}"
     if machine.power_w is not None:
         text += f", {machine.power_w:g} W"
-    origin = PRESET if spec.compute.kernels == type(spec.compute.kernels)() else GIVEN
+    default_software = type(spec.compute.kernels)()
+    origin = PRESET if spec.compute.kernels == default_software else GIVEN
     return Assumption("computing", text, unit="", text=text, origin=origin, source=machine.kernels.source)
 
 

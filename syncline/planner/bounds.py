@@ -90,7 +90,7 @@ def basis_text(computing: str, communication: str) -> str:
     return f"computing: {computing}; communication: {communication}"
 
 
-def deviation(sign: int, *ratios: float | None) -> float | None:
+def bound_ratio(sign: int, *ratios: float | None) -> float | None:
     """Return the ratio of a product's bound to the product, from the bounds of its independent factors.
 
     The logarithms of independent causes add in quadrature: ``exp(sign sqrt(sum log(ratio)^2))``.

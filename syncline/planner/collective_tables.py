@@ -46,7 +46,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
     """Return tables of the algorithms, with the sizes from which each is fastest; the last table explains the columns.
 
     Args:
-        rows: rows of `collectives`: for each network and each collective, one row per algorithm.
+        rows: rows of `compute_costs`: for each network and each collective, one row per algorithm.
     """
     last_start_s = max(question.starts_s or (0.0,))
     tables, begin = [], 0
@@ -110,7 +110,7 @@ def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network
     workers = rows[0]["workers"]
     for row in rows:
         name = row["algorithm"]
-        if "auto" in row["chosen_by"] and name in TIMED_AS_A_WHOLE:
+        if "auto" in row["chosen_by"] and name in TIMED_AS_A_WHOLE:  # at every size, so that no sizes follow
             if name == NVLINK:
                 nccl_name = nvlink_algorithm(row["collective"], row["nbytes"], gpu_nodes(network, workers))
                 name += f" (here NCCL's {nccl_name})"

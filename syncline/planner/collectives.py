@@ -192,7 +192,7 @@ class CostQuestion:
         return tuple(name for name in self._permitted_algorithms(kind, network) if name in requested)
 
 
-def collectives(question: CostQuestion) -> dict[str, Any]:
+def compute_costs(question: CostQuestion) -> dict[str, Any]:
     """Return rows, one per network, collective and algorithm; the sizes of crossovers; the choice of each policy."""
     rows: list[dict[str, Any]] = []
     crossover_rows: list[dict[str, Any]] = []

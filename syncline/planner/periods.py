@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from syncline.errors import SpecError
-from syncline.methods import MethodBase, method_of, named
+from syncline.methods import MethodBase, method_of, preset_of
 
 COMPARED_PERIOD = 30
 """Default steps between exchanges for comparisons, as in the fits of losses (Charles et al., 2025)."""
@@ -38,7 +38,7 @@ def has_own_period(candidate: Any) -> bool:
 
 def method_from(candidate: Any, path: str = "--method") -> MethodBase:
     """Return the method that a name or a mapping of fields describes; return a method unchanged."""
-    return method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
+    return method_of(preset_of(candidate, path) if isinstance(candidate, str) else candidate)
 
 
 def methods_at_period(methods: Iterable[Any], period: str | int | None, path: str = "--method") -> list[MethodBase]:

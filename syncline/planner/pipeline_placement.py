@@ -162,9 +162,8 @@ class PlacementClock:
             flushes=work.flushes,
         )  # fmt: skip
         averaging_and_update_s = self._averaging_s(grid) + np.array(work.update_s)
-        seconds = (ends_s.max(axis=1) + averaging_and_update_s).max(
-            axis=1
-        )  # a stage averages once its last replica has finished
+        stage_ends_s = ends_s.max(axis=1)  # a stage averages once its last replica has finished
+        seconds = (stage_ends_s + averaging_and_update_s).max(axis=1)
         replica_ends_s = ends_s[..., 0]  # the backward pass of a replica's first stage ends last
         mean_s = replica_ends_s.mean(axis=1) + averaging_and_update_s.mean(axis=1)
         return PlacementTimes(seconds, seconds + MEAN_WEIGHT * mean_s)

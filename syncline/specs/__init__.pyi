@@ -3,7 +3,7 @@ from .cluster.clusters import (
     bundled_clusters as bundled_clusters,
     named_cluster as named_cluster,
     resolve_cluster_options as resolve_cluster_options,
-    with_matrices as with_matrices,
+    networks_and_workers as networks_and_workers,
 )
 from .cluster.hardware import hardware as hardware, hardware_fields as hardware_fields
 from .cluster.descriptions import from_networkx as from_networkx

@@ -17,7 +17,7 @@ from syncline.checkout import has_replication, import_replication, replication_h
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import kind_of_model, one_of_fields, validate
 from syncline.files import parse_yaml
-from syncline.methods import named
+from syncline.methods import preset_of
 from syncline.registry import import_reference
 from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.study import STUDIES, study_of_kind
@@ -254,7 +254,7 @@ def _as_fields(value: Any, path: list[str], option: str) -> Any:
     if isinstance(value, str):
         field = path[-2] if len(path) > 1 and path[-1].isdecimal() else path[-1]  # methods.0 is an entry of methods
         if field in ("method", "methods"):
-            return named(value, option)
+            return preset_of(value, option)
         is_preset = field in ("hardware", "network", "networks")
         return {"preset" if is_preset else "kind": value}
     if isinstance(value, BaseModel):  # an object of Python, such as a method

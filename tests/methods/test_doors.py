@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from syncline.errors import SpecError
-from syncline.methods import METHOD_KINDS, METHODS, MethodBase, method_of, named, register
+from syncline.methods import METHOD_KINDS, METHODS, MethodBase, method_of, preset_of, register
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
 from tests.forked import run_forked
@@ -136,4 +136,4 @@ def test_every_preset_is_a_method_of_the_class_that_has_it() -> None:
         for name in METHOD_KINDS.get(kind).presets:
             assert type(method_of(name)) is METHOD_KINDS.get(kind), name
     assert set(METHODS) == {name for kind in METHOD_KINDS.names() for name in METHOD_KINDS.get(kind).presets}
-    assert named("local-adam")["kind"] == LocalSpec.model_fields["kind"].default
+    assert preset_of("local-adam")["kind"] == LocalSpec.model_fields["kind"].default

@@ -11,7 +11,7 @@ import pytest
 import syncline as sl
 from syncline.costmodel.collectives.table import candidates_on
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
-from syncline.planner.solving.link_selection import place_of
+from syncline.planner.solving.link_selection import link_place
 from syncline.sim import Call, clock, collective_finish_s
 from syncline.specs import network
 
@@ -62,7 +62,7 @@ def test_advise_takes_the_workers_of_the_network(lab: Path) -> None:
 
 def test_all_lines_between_places_are_solved_for_together() -> None:
     on = network(LAB | {"lines": LINES})
-    place = place_of(on)
+    place = link_place(on)
     assert place.name == "lines between places" and float(place.link.bandwidth_bytes_per_s) == pytest.approx(76e6 / 8)
     doubled = place.with_link(network("126.5ms,152Mbit/s"))
     for before, after in zip(np.ravel(on.lines), np.ravel(doubled.lines), strict=True):
@@ -71,10 +71,10 @@ def test_all_lines_between_places_are_solved_for_together() -> None:
             factor = 2.0 if between else 1.0
             assert float(after.bandwidth_bytes_per_s) == pytest.approx(factor * float(before.bandwidth_bytes_per_s))
             assert float(after.latency_s) == pytest.approx(float(before.latency_s))
-    assert place_of(on, "us-eu").link.name == "us-eu"
+    assert link_place(on, "us-eu").link.name == "us-eu"
     # A latency in place of none is added to all lines between places, because no factor changes a latency of 0.
     free = network(LAB | {"lines": [line | {"rtt_ms": 0 if line["to"] == "asia" else 100} for line in LINES]})
-    slower = place_of(free).with_link(network("7ms,76Mbit/s"))
+    slower = link_place(free).with_link(network("7ms,76Mbit/s"))
     latencies = {line.name: line.latency_s for line in np.ravel(slower.lines) if line is not None}
     assert latencies["us-asia"] == latencies["eu-asia"] == 7e-3 and latencies["us-eu"] == pytest.approx(57e-3)
     assert latencies["us-us"] == 350e-6

@@ -22,7 +22,7 @@ from syncline.planner.collectives import (
     CostQuestion,
     algorithm_bandwidth,
     bus_factor,
-    collectives,
+    compute_costs,
     crossovers,
 )
 from syncline.specs import network
@@ -36,13 +36,13 @@ def asked(**fields):
 
 
 def rows_of(**fields):
-    return {(row["collective"], row["algorithm"]): row for row in collectives(asked(**fields))["rows"]}
+    return {(row["collective"], row["algorithm"]): row for row in compute_costs(asked(**fields))["rows"]}
 
 
 def shown(**fields):
     question = asked(**fields)
     console = Console(file=io.StringIO(), width=100)
-    for table in collectives_tables(collectives(question)["rows"], question):
+    for table in collectives_tables(compute_costs(question)["rows"], question):
         console.print(table)
     return console.file.getvalue()
 
@@ -225,7 +225,7 @@ def test_the_fastest_has_the_smallest_number_in_the_table(fields, fastest):
     told = {line[0]: seconds(" ".join(line)) for line in lines if line and line[0] in known}
     assert min(told, key=told.__getitem__) == fastest
     assert f"Fastest: {fastest}." in text
-    (marked,) = (row["algorithm"] for row in collectives(asked(**fields))["rows"] if row["fastest"])
+    (marked,) = (row["algorithm"] for row in compute_costs(asked(**fields))["rows"] if row["fastest"])
     assert marked == fastest
 
 
@@ -308,7 +308,7 @@ def test_what_gloo_runs_is_shown_if_asked_for():
 
 
 def test_choices_are_named():
-    result = collectives(asked(collectives=["all_reduce"]))
+    result = compute_costs(asked(collectives=["all_reduce"]))
     assert result["choices"] == [
         {
             "network": "1ms,8Mbit/s",

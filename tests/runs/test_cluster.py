@@ -10,7 +10,7 @@ import pytest
 
 from syncline.costmodel import GLOO, MODELS, Link, compute_s, gloo_s
 from syncline.errors import SpecError
-from syncline.planner.collectives import CostQuestion, collectives
+from syncline.planner.collectives import CostQuestion, compute_costs
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.projections import Options, variants
@@ -111,7 +111,7 @@ def test_hardware_from_the_command_line(cluster: Path) -> None:
 
 
 def test_collectives_show_gloos_where_its_costs_are_known(cluster: Path) -> None:
-    rows = collectives(CostQuestion.from_options(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))[
+    rows = compute_costs(CostQuestion.from_options(workers=4, nbytes="100kB", networks=[str(cluster), "1ms,1Gbit/s"]))[
         "rows"
     ]
     known = {row["collective"]: row for row in rows if row["network"] == "lab" and row["algorithm"].startswith("gloo")}

@@ -10,9 +10,9 @@ from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, goodput_by_even
 from syncline.planner.advice.plans import advice_assumptions
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import compare_with_first, fastest_by_loss, first_changes
-from syncline.planner.advice.replayed import REPLAYED, replay_by_events
 from syncline.planner.advice.search import search_plans
 from syncline.planner.advice.sentences import cause_sentences, change_sentences, unknown_sentences, verdict
+from syncline.planner.advice.simulated import PLANS_SIMULATED, simulate_by_events
 from syncline.planner.assumptions import Assumption
 
 MOST_COMPARED = 12
@@ -84,7 +84,7 @@ class Advice:
             },
             "assumptions": [assumption.record() for assumption in self.assumptions],
             "verdict": self.verdict,
-            "defaults": list(question.defaults),
+            "defaults": list(question.unset_costs),
             "rows": plain_rows,
             "ties": self.ties,
             "thresholds": self.thresholds,
@@ -104,8 +104,8 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     infeasible += refused_rows
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
     unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
-    for row in (ranked or unranked)[:REPLAYED]:
-        row.update(replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)})
+    for row in (ranked or unranked)[:PLANS_SIMULATED]:
+        row.update(simulate_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)})
     main_list = ranked if len(ranked) > 1 else unranked  # another plan can become the first only among several
     compared_rows = fastest_by_loss(main_list)[:MOST_FOR_THRESHOLDS]
     thresholds = first_changes(question, compared_rows)

@@ -122,7 +122,7 @@ def _no_bounds_reason(prediction: PredictedLoss) -> str:
     fields = [
         f"{excess.field} {excess.value:,.4g}, seen to {excess.high:,.4g}"
         for excess in prediction.beyond
-        if excess.basis is None
+        if excess.basis is None  # no measurement supports a prediction there
     ]
     return f"the error of the fit of {prediction.training.method} is unknown beyond: {'; '.join(fields)}"
 

@@ -20,7 +20,7 @@ from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
 from syncline.planner.advice.plans import TrainingPlan, spec_of_setting
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.bounds import deviation
+from syncline.planner.bounds import bound_ratio
 from syncline.planner.goodput.goodput import (
     GOODPUT_FIELDS,
     FailingTraining,
@@ -54,12 +54,12 @@ def failing_plan(
         sharding: the states that are sharded over workers, see `failing_training`.
     """
     replicas = plan.layout.replicas(question.workers)
-    state = _checkpoint_size(question.model, plan.method, replicas)
+    state = _cached_kept_state(question.model, plan.method, replicas)
     return failing_training(plan.method, state, question.network, question.workers, replicas, sharding, step_s, steps)
 
 
 @lru_cache(maxsize=4096)
-def _checkpoint_size(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
+def _cached_kept_state(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
     """Return the bytes of a checkpoint of a model and of a method's states, from a cache."""
     return kept_state(method, model.tensors, replicas)
 
@@ -238,7 +238,7 @@ def _plan_row(
         "wan_bytes": outermost_bytes,
     }
     for sign, end in BOUNDS:
-        factor = deviation(sign, *_token_ratios(needed, end))
+        factor = bound_ratio(sign, *_token_ratios(needed, end))
         row[f"wan_bytes_{end}"] = None if outermost_bytes is None or factor is None else outermost_bytes * factor
     row |= {"level_bytes": level_bytes, **cost_fields, "steps": steps, **needed.record()}
     row |= {name: projected[name] for name in PROJECTION_COLUMNS}
@@ -294,7 +294,7 @@ def _training_seconds(
         return time_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
     bounds_s = []
     for sign, end in BOUNDS:
-        factor = deviation(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end))
+        factor = bound_ratio(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end))
         bounds_s.append(None if factor is None else time_s * factor)
     low_s, high_s = bounds_s
     return time_s, low_s, high_s

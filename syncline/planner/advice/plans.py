@@ -11,7 +11,7 @@ from syncline.costmodel import Network
 from syncline.costmodel.layouts.groups import workers_of_units
 from syncline.costmodel.layouts.layout import GIVEN, Layout, placed_network, possible_layouts
 from syncline.errors import SpecError
-from syncline.methods import MethodBase, method_of, named
+from syncline.methods import MethodBase, method_of, preset_of
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.assumptions import (
     DEFAULT,
@@ -128,13 +128,13 @@ def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
         ]
         period = common_period or period_of(method_of("streaming-diloco"))
         for wire, format_text in ((None, ""), ("bf16", ", bf16"), ("e3m0", ", 4 bits")):
-            for tau, delay_text in ((1, ""), (5, ", 5 late")):
+            for tau, delay_text in ((1, ""), (5, ", 5 late")):  # steps late; 1 is the preset's
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
                 methods.append(_labelled_method("streaming-diloco", label, period=period, wire=wire, stream=stream))
         for name in PERIODIC:
             period = common_period or period_of(method_of(name))
-            methods.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
+            methods.append(method_of({**preset_of(name), "period": period, "label": f"{name} every {period}"}))
     methods += [method_of(name) for name in OTHERS]
     return tuple(methods)
 

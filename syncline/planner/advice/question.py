@@ -64,7 +64,7 @@ class AdviceQuestion:
         periods: steps between exchanges to try; plans of unknown loss are compared at the first period. Empty: each
             method has its preset's period.
         assumptions: the sequence, the batch and the tokens, with the origin of each.
-        defaults: costs of failures that are 0 because the inputs do not set them, a line each.
+        unset_costs: costs of failures that are 0 because the inputs do not set them, a line each.
         failures: failure model of the machines; None: nothing fails.
 
     Attributes:
@@ -85,7 +85,7 @@ class AdviceQuestion:
     methods: tuple[MethodBase, ...] = ()
     periods: tuple[int, ...] = PERIODS
     assumptions: tuple[Assumption, ...] = ()
-    defaults: tuple[str, ...] = ()
+    unset_costs: tuple[str, ...] = ()
     failures: FailuresSpec | None = None
     needed_tokens: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     _price_cache: PriceCache = field(default_factory=PriceCache, init=False, repr=False, compare=False)
@@ -159,7 +159,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         budget=None if question.budget is None else parse_count(question.budget, "budget"),
         deadline_s=None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
         prices=None if question.prices is None else parse_prices(question.prices), extrapolate=question.extrapolate,
-        methods=methods, periods=periods, assumptions=tuple(assumptions), defaults=tuple(_free_costs(failures)),
+        methods=methods, periods=periods, assumptions=tuple(assumptions), unset_costs=tuple(_unset_costs(failures)),
         failures=failures,
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
     return network, hardware, workers
 
 
-def _free_costs(failures: FailuresSpec | None) -> Iterator[str]:
+def _unset_costs(failures: FailuresSpec | None) -> Iterator[str]:
     """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
     if failures is None:
         return

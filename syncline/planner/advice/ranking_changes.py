@@ -30,7 +30,7 @@ from syncline.planner.advice.equal_loss import DATA_PARALLEL, tokens_needed
 from syncline.planner.advice.plan_costs import PlanRow, indices_by_value, lower_bound_s, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.bounds import combined_bounds, deviation
+from syncline.planner.bounds import bound_ratio, combined_bounds
 from syncline.planner.projection.bounds import (
     communication_bounds,
     computing_bounds,
@@ -133,7 +133,7 @@ def time_ratio_bounds(
             return None
         tokens_ratio = tokens_bound / row["tokens_factor"]
         base_tokens_ratio = base_tokens_bound / base["tokens_factor"]
-        factor = deviation(sign, step_bound / step_ratio, tokens_ratio, base_tokens_ratio)
+        factor = bound_ratio(sign, step_bound / step_ratio, tokens_ratio, base_tokens_ratio)
         return None if factor is None else time_ratio * factor
 
     # The ratio is lowest if the plan needs few tokens and the base plan many.

@@ -161,11 +161,12 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     """
     methods = question.methods or candidate_methods(question.periods)
     layouts = _estimate_layouts(question, methods)
-    plans = _fastest_parallel(question, layouts.parallel)
+    plans = _fastest_data_parallel(question, layouts.data_parallel)
     plans += _fastest_with_replicas(question, methods, layouts.by_replicas)
 
     # Of the plans that do not fit, keep the smallest of data parallelism and of each number of replicas.
-    unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=attrgetter("memory_bytes"))[:1]
+    unfit_data_parallel = [estimate for estimate in layouts.data_parallel if not estimate.fits]
+    unfit = sorted(unfit_data_parallel, key=attrgetter("memory_bytes"))[:1]
     for estimates in layouts.by_replicas.values():
         smallest = min(estimates, key=attrgetter("memory_bytes"))
         if not smallest.fits:
@@ -189,13 +190,13 @@ class LayoutEstimates(NamedTuple):
     """Estimates of data parallelism and of one method with replicas, in every layout.
 
     Attributes:
-        parallel: estimates of data parallelism.
+        data_parallel: estimates of data parallelism.
         by_replicas: estimates of the method with replicas, by the number of replicas.
         too_large: least memory of that method in bytes, with its layout, by the number of replicas; only where the
             memory exceeds a worker's.
     """
 
-    parallel: list[QuickEstimate]
+    data_parallel: list[QuickEstimate]
     by_replicas: dict[int, list[QuickEstimate]]
     too_large: dict[int, tuple[float, Layout]]
 
@@ -203,7 +204,7 @@ class LayoutEstimates(NamedTuple):
 def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -> LayoutEstimates:
     """Estimate data parallelism and the first method with replicas in every layout that the question allows."""
     limit_bytes = usable_bytes(question.hardware)
-    result = LayoutEstimates(parallel=[], by_replicas={}, too_large={})
+    result = LayoutEstimates(data_parallel=[], by_replicas={}, too_large={})
     # Data parallelism sends gradients in the backward pass; methods with replicas do not.
     parallel_indices = [index for index, method in enumerate(methods) if method.sends_in_backward]
     first_with_replicas = [index for index, method in enumerate(methods) if not method.sends_in_backward][:1]
@@ -230,7 +231,7 @@ def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -
                 if estimate.is_refused:
                     continue
                 if estimate.index in parallel_indices:
-                    result.parallel.append(estimate)
+                    result.data_parallel.append(estimate)
                 else:
                     result.by_replicas.setdefault(replicas, []).append(estimate)
     return result
@@ -319,9 +320,9 @@ def _fastest_with_replicas(
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
     """Return the least memory of a worker without activations, in bytes.
 
-    Fully sharded states of N parameters need ``16 N / w`` bytes on w workers. A pipeline shards only the optimizer's
-    states: it needs ``6 N / (k max(t, e)) + 12 N / w`` with k stages, t workers per matrix, and e workers that divide
-    the experts.
+    Fully sharded states of N parameters need ``16 N / w`` bytes on w workers: 12 of the optimizer, 4 of the gradient. A
+    pipeline shards only the optimizer's states: it needs ``6 N / (k max(t, e)) + 12 N / w`` with 16-bit weights, k
+    stages, t workers per matrix, and e workers that divide the experts.
 
     Args:
         question: question with the model of N parameters.
@@ -336,7 +337,7 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
     return nbytes * 12 / 16 + 6.0 * question.model.parameters / parts
 
 
-def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
+def _fastest_data_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
     """Return the fastest data-parallel plan for each kind of traffic between the largest units, such as sites.
 
     The kinds are gradients, a pipeline and finer parallelism. For gradients, return the plan also without overlap.
@@ -347,7 +348,8 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
             estimates_by_traffic.setdefault(finest_traffic_between_units(question, estimate.plan), []).append(estimate)
     fastest = {}  # these estimates recompute all layers, where a step does not fit otherwise
     for name, alike in estimates_by_traffic.items():
-        fastest[name] = alike[next(indices_by_value([estimate.narrowing_s() for estimate in alike]))]
+        fastest_index = next(indices_by_value([estimate.narrowing_s() for estimate in alike]))
+        fastest[name] = alike[fastest_index]
     names = sorted(fastest, key=lambda name: (fastest[name].step_s, estimates.index(fastest[name])))
     plans = [next(fastest_estimates(estimates_by_traffic[name], count=1)).plan for name in names]
     if "gradients" in names:

@@ -76,8 +76,8 @@ def layout_words(row: PlanRow) -> str:
 def level_words(network: Network) -> str:
     """Return a phrase for the units that the links of a network's outermost level join: ``between sites``."""
     if isinstance(network, MultiLevel) and len(network.levels) > 1:
-        name = network.levels[-2].name
-        return f"between {name}s" if name else "between units"
+        *_, joined_units, _ = network.levels
+        return f"between {joined_units.name}s" if joined_units.name else "between units"
     if isinstance(network, Sites):
         return "between sites"
     if isinstance(network, Matrix):
@@ -89,7 +89,7 @@ def cause_sentences(
     question: AdviceQuestion, rows: Sequence[PlanRow], unranked: Sequence[PlanRow], infeasible: Sequence[PlanRow]
 ) -> list[str]:
     """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens."""
-    explained_rows = [*_first_and_parallel(rows), *unranked[:1]]
+    explained_rows = [*_first_and_parallel(rows), *unranked[:1]]  # the fastest of each list, and the baseline
     if not explained_rows:
         return []
     lines = []
@@ -117,8 +117,8 @@ def cause_sentences(
 
 def _first_and_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the first row and, if another, the first row of data parallelism; an empty list without rows."""
-    parallel = data_parallel_row(rows)
-    return list(rows[:1]) if parallel is None or parallel is rows[0] else [rows[0], parallel]
+    data_parallel = data_parallel_row(rows)
+    return list(rows[:1]) if data_parallel is None or data_parallel is rows[0] else [rows[0], data_parallel]
 
 
 def data_parallel_row(rows: Sequence[PlanRow]) -> PlanRow | None:
@@ -300,7 +300,7 @@ def verdict(
         unranked: rows of unknown loss, the fastest first.
         change_lines: sentences on the thresholds, the first plan's changes first.
     """
-    candidates = ranked or compared_rows(question, unranked)
+    candidates = ranked or fastest_of_each_kind(question, unranked)
     if not candidates:
         return [NO_PLAN]
     first = candidates[0]
@@ -314,7 +314,7 @@ def verdict(
     return [plan, _saving_sentence(question, first, ranked, unranked), change]
 
 
-def compared_rows(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
+def fastest_of_each_kind(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the fastest row of each kind of method, or of each method and period if the question names the methods.
 
     If kinds are tried at several periods, only rows at the first period are compared, and rows without a period.
@@ -342,18 +342,18 @@ def _saving_sentence(
     question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow], unranked: Sequence[PlanRow]
 ) -> str:
     """Return the sentence that compares the first plan with data parallelism, or data parallelism with another plan."""
-    parallel = data_parallel_row([*ranked, *unranked])
-    if parallel is None:
+    baseline = data_parallel_row([*ranked, *unranked])
+    if baseline is None:
         return "No plan of data parallelism is possible, so there is nothing to compare it with."
-    if parallel is not first:
-        saving = _saving_text(question, parallel, first)
-        return f"It saves {saving} of the time of {plan_words(parallel)}, {format_seconds(parallel['time_s'])}."
+    if baseline is not first:
+        saving = _saving_text(question, baseline, first)
+        return f"It saves {saving} of the time of {plan_words(baseline)}, {format_seconds(baseline['time_s'])}."
     text = "No plan of known loss is faster."
     rivals = [row for row in ranked if not row["plan"].method.sends_in_backward]
     if rivals:
         time = format_seconds(rivals[0]["time_s"])
         text = f"The fastest other plan of known loss, {plan_words(rivals[0])}, takes {time}."
-    others = compared_rows(question, unranked)
+    others = fastest_of_each_kind(question, unranked)
     if others and others[0]["time_s"] < first["time_s"]:
         saving = _saving_text(question, first, others[0])
         text += f" On as many tokens {plan_words(others[0])} would save {saving}, but its loss is unknown."

@@ -14,8 +14,8 @@ from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import (
-    compared_rows,
     data_parallel_row,
+    fastest_of_each_kind,
     layout_words,
     level_words,
     method_words,
@@ -57,7 +57,7 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
         groups.append(Group(Text(f"\n{reason} The reasons are below.")))
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
-        shown = compared_rows(advice.question, advice.loss_unknown)
+        shown = fastest_of_each_kind(advice.question, advice.loss_unknown)
         groups.append(_long_table(title, advice.loss_unknown, LONGEST_NOTE, shown, advice.question))
     if advice.infeasible:
         num_hidden = len(advice.infeasible) - MOST_SHOWN
@@ -95,12 +95,12 @@ def _short_table(advice: Advice) -> Group:
     Of plans of unknown loss, one period is shown. The fastest plan that sends gradients in every step is always shown.
     """
     ranked = fastest_by_loss(advice.ranked)
-    others = compared_rows(advice.question, advice.loss_unknown)
+    others = fastest_of_each_kind(advice.question, advice.loss_unknown)
     # Plans of known loss take half of the table, or more if there are few others.
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
-    parallel = data_parallel_row(ranked)
-    if parallel is not None and parallel not in shown:
-        shown[-1] = parallel  # replaces the slowest
+    data_parallel = data_parallel_row(ranked)
+    if data_parallel is not None and data_parallel not in shown:
+        shown[-1] = data_parallel  # replaces the slowest
     shown += others[: SHORT - len(shown)]
     hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
     note = (
@@ -139,7 +139,7 @@ def question_lines(question: AdviceQuestion) -> list[str]:
     ]
     if limits:
         lines.append(f"It has to end {' and '.join(limits)}.")
-    return [*lines, *(f"Not given: {line}." for line in question.defaults)]
+    return [*lines, *(f"Not given: {line}." for line in question.unset_costs)]
 
 
 def _long_table(
@@ -154,7 +154,7 @@ def _long_table(
     # A cell has two lines, one for each of two columns.
     columns = ["plan", "time_and_bounds", "waiting_and_use", "memory_and_sent", "cost_and_energy"]
     if question.failures is not None:
-        columns.insert(2, "goodput_and_saves")
+        columns.insert(columns.index("waiting_and_use"), "goodput_and_saves")
     num_hidden = len(rows) - len(shown)
     if num_hidden:
         note += f"\n{num_hidden} more like these: --json, --csv."

@@ -351,7 +351,8 @@ def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str
         method = row["method"]
         if method in curves.step_s:
             step_s = curves.step_s[method]
-            bandwidth = crossing(curves.bandwidths, step_s, wanted=CLEARLY_FASTER * float(step_s[-1]))
+            least_s = float(step_s[-1])  # with the highest bandwidth
+            bandwidth = crossing(curves.bandwidths, step_s, wanted=CLEARLY_FASTER * least_s)
             suffices = ALL_DRAWN if bandwidth is None else f"from {_two_digits(bandwidth)}"
             faster = "" if method == BASELINE else _faster_than_baseline(row, curves, method)
             rows.append((method, faster, suffices))

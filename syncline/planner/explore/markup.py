@@ -19,7 +19,7 @@ from syncline.columns import column_of, share_text
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.ranking_changes import fastest_by_loss
-from syncline.planner.advice.sentences import compared_rows, layout_words, method_words, period_words
+from syncline.planner.advice.sentences import fastest_of_each_kind, layout_words, method_words, period_words
 from syncline.planner.advice.tables import not_computing
 from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
@@ -194,7 +194,7 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
         lists.append(_plan_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
-        lists.append(_plan_list(title, advice.loss_unknown, compared_rows(advice.question, advice.loss_unknown)))
+        lists.append(_plan_list(title, advice.loss_unknown, fastest_of_each_kind(advice.question, advice.loss_unknown)))
     refusals = [
         f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in advice.infeasible[:MOST_SHOWN]
     ]

@@ -23,6 +23,9 @@ HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a33
 
 DASHES = ("", "7 3", "2 3")
 
+NARROW = 560
+"""Pixels of width below which a picture is for a narrow window, with fewer ticks and no names beside lines."""
+
 STYLE = """
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:var(--quiet)}
 .plot .strong{fill:var(--ink);font-weight:600}.plot .ink{fill:var(--ink)}
@@ -82,10 +85,10 @@ def utilisation_picture(
     Args:
         bandwidth: the settings' bandwidth in bytes per second.
         current_shares: method -> the share at that bandwidth, for the methods to draw.
-        width: width in pixels; a narrow picture has no names at the ends of the lines.
+        width: width in pixels.
         line: the line in words.
     """
-    narrow = width < 560
+    narrow = width < NARROW
     # Pixels around the plot; in a broad picture the names of the lines are to the right of it.
     margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
     height = 276 if narrow else 356
@@ -155,8 +158,9 @@ def _end_labels(
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(current_shares, key=lambda name: -current_shares[name])
-    label_heights = dict(zip(by_value, spread_positions(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
-    out = []
+    heights = spread_positions(sorted(ends), 16.0, between[0] + 2, between[1])  # names are 16 pixels high
+    label_heights = dict(zip(by_value, heights, strict=True))
+    out = []  # from left to right: the thin line, a dot in the method's colour, the name
     for method, end in zip(current_shares, ends, strict=True):
         height, (color, _) = label_heights[method], style_of(method)
         out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {height:.1f}"/>')
@@ -192,13 +196,13 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     Each method has a row for computing and, below it, one for the network.
     """
     window, steps = rows[0].round.seconds, rows[0].round.steps
-    narrow = width < 560
-    margin, right, top, row_height = 8, 8, 24, 66
-    plot_width = width - margin - right
-    height = top + row_height * len(rows) + 30
+    # Pixels at the left and at the right, of the legend, of a method with its heading, and of the axis with its ticks.
+    margin, top, row_height, heading_height, axis_height = 8, 24, 66, 18, 30
+    plot_width = width - 2 * margin
+    height = top + row_height * len(rows) + axis_height
     out = _legend(margin)
     for index, row in enumerate(rows):
-        base = top + row_height * index + 18
+        base = top + row_height * index + heading_height
         steps_in_window = window / row.round.seconds * row.round.steps if row.round.seconds else 0
         description = _steps_text(steps_in_window)
         if index == 0:  # the window is this method's round
@@ -211,10 +215,10 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     axis = top + row_height * len(rows) + 2
     scale = plot_width / window if window else 0.0
     out.append(f'<line class="axis" x1="{margin}" x2="{margin + plot_width}" y1="{axis}" y2="{axis}"/>')
-    for seconds, text in _time_ticks(window, 3 if narrow else 6):
+    for seconds, text in _time_ticks(window, 3 if width < NARROW else 6):
         x = margin + scale * seconds
-        anchor = "start" if seconds == 0 else "end" if x > margin + plot_width - 24 else "middle"
-        out += _tick(x, axis, text, anchor)
+        is_at_end = x > margin + plot_width - 24  # pixels in which half of a centred text may not fit
+        out += _tick(x, axis, text, anchor="start" if seconds == 0 else "end" if is_at_end else "middle")
     names = ", ".join(f"{row.method} computes {share_text(_computing_share(row.round))}" for row in rows)
     return _svg(width, height, inside=out, description=f"{format_seconds(window)} of training: {names}")
 
@@ -224,7 +228,8 @@ _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0),
 
 def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     """Return round times from 0 to a window's end, with their unit."""
-    unit, unit_s = next((larger for larger in reversed(_UNITS) if window >= 2 * larger[1]), _UNITS[0])
+    shorter_units = [(unit, unit_s) for unit, unit_s in _UNITS if window >= 2 * unit_s]
+    unit, unit_s = shorter_units[-1] if shorter_units else _UNITS[0]
     window_in_units = window / unit_s
     # The least of 1, 2 and 5 times a power of ten with which the window has few enough ticks.
     spacings = [mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5)]
@@ -254,12 +259,12 @@ def _legend(x: int) -> list[str]:
     for kind, text in (("compute", "computes"), ("wait", "waits"), ("network", "on the network")):
         out.append(_bar(kind, x, y=5, width=12, height=10))
         out.append(f'<text x="{x + 17}" y="14">{text}</text>')
-        x += 32 + 7 * len(text)
+        x += 32 + 7 * len(text)  # a letter is about 7 pixels wide
     return out
 
 
 def _bar(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
-    """Return a span as an SVG element: a bar, or a thin line for waiting; ``title`` is its tooltip."""
+    """Return a span as an SVG element, with a tooltip: a bar wide enough to see, or a thin line for waiting."""
     tooltip = f"<title>{escape(title)}</title>" if title else ""
     if kind == "wait":
         middle = y + height / 2
@@ -282,10 +287,10 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     out = []
     seconds, scale = method_round.seconds, plot_width / window if window else 0.0
     rounds = min(int(np.ceil(window / seconds - 1e-9)), MOST_ROUNDS) if seconds else 0  # 1e-9: rounding errors
-    # The network is a narrower row below computing and waiting.
-    for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
+    # The network is a narrower row, 3 pixels below computing and waiting.
+    for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 22 + 3, 12.0)):
         spans = [span for span in method_round.spans if span.kind == kind]
-        for begin, end, label in _merged(_repeated(spans, seconds, rounds, window, scale)):
+        for begin, end, label in _merged_spans(_spans_of_rounds(spans, seconds, rounds, window, scale)):
             title = f"{label or kind}: {format_seconds((end - begin) / scale)}"
             out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))
     if seconds * MOST_ROUNDS < window:  # the rounds that are drawn end before the picture does
@@ -294,10 +299,10 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     return out
 
 
-def _repeated(
+def _spans_of_rounds(
     spans: Sequence[ActivitySpan], seconds: float, rounds: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
-    """Repeat the spans of one round, cut at the window's end; yield begin and end in pixels, and the label, of each.
+    """Yield the spans of one round once per round, as begin and end in pixels, and label; cut at the window's end.
 
     Args:
         window: seconds that the picture shows.
@@ -311,7 +316,7 @@ def _repeated(
                 yield begin * scale, end * scale, span.label
 
 
-def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+def _merged_spans(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return begin, end and label of spans, merged where the gap between two is invisible."""
     merged_spans: list[tuple[float, float, str]] = []
     for begin, end, label in sorted(spans):
@@ -342,7 +347,7 @@ def interval_picture(low: float, middle: float, high: float, ends: tuple[float, 
         ends: shortest and longest time of all rows.
         method: the method, which decides the colour.
     """
-    width, height = 150, 18
+    width, height, line_y = 150, 18, 9
 
     def x(value: float) -> float:
         lowest, highest = ends
@@ -354,9 +359,9 @@ def interval_picture(low: float, middle: float, high: float, ends: tuple[float, 
     color, _ = style_of(method)
     return (
         f'<svg class="interval" viewBox="0 0 {width} {height}" width="{width}" height="{height}" aria-hidden="true">'
-        f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="9" y2="9" style="stroke:{color}" stroke-width="5" '
-        f'stroke-opacity="0.35" stroke-linecap="round"/>'
-        f'<circle cx="{x(middle):.1f}" cy="9" r="4.5" style="fill:{color}"/></svg>'
+        f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{line_y}" y2="{line_y}" style="stroke:{color}" '
+        f'stroke-width="5" stroke-opacity="0.35" stroke-linecap="round"/>'
+        f'<circle cx="{x(middle):.1f}" cy="{line_y}" r="4.5" style="fill:{color}"/></svg>'
     )
 
 
@@ -368,22 +373,25 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
     """Return an SVG file with all pictures, one above the other, a title, and colours of its own."""
     palette = DARK | {"wait": "#77828d"} if dark else LIGHT | {"wait": "#9aa4ae"}
     colors = ";".join(f"--{name}:{value}" for name, value in palette.items())
+    # Pixels from a line to the next: of the title, of the text; from a picture to its neighbours' headings.
+    title_line, text_line, above_heading, below_heading = 22, 20, 34, 12
     width, y, parts = 760, 34.0, []  # y: pixels from the top to the next line of text
     for line in textwrap.wrap(title, LETTERS, break_on_hyphens=False):
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')
-        y += 22
+        y += title_line
     for sentence in lines:
         for line in textwrap.wrap(sentence, LETTERS * 4 // 3):  # letters of 12 pixels; `LETTERS` is for 16
             parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
-            y += 20
-    y -= 20
+            y += text_line
+    y -= text_line  # back to the last line
     for heading, picture in pictures:
-        y += 34
+        y += above_heading
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:14px">{escape(heading)}</text>')
         width_and_height = re.search(r'width="(\d+)" height="(\d+)"', picture)
         assert width_and_height is not None
-        parts.append(picture.replace("<svg ", f'<svg x="20" y="{y + 12}" ', 1))
-        y += 12 + float(width_and_height[2])
+        y += below_heading
+        parts.append(picture.replace("<svg ", f'<svg x="20" y="{y}" ', 1))
+        y += float(width_and_height[2])
     height = int(y + 20)
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '

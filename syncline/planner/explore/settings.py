@@ -22,11 +22,11 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of, require_one_of
-from syncline.methods import METHODS, method_of, named
+from syncline.methods import METHODS, method_of, preset_of
 from syncline.planner.periods import exchanges_now_and_then
 from syncline.planner.projection.projections import refusal_of, with_steps_for
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.solving.link_selection import LinkPlace, place_of
+from syncline.planner.solving.link_selection import LinkPlace, link_place
 from syncline.questions.explore import COMPRESSIONS, OWN, SITES, Control, PageSettings
 from syncline.specs import ProjectSpec, load_spec
 from syncline.specs.cluster.clusters import worker_count
@@ -62,7 +62,7 @@ def offer_network(description: Any) -> str:
     if workers is None or site_sizes(offered_network, workers) is None:
         expected = "a network with a fixed number of workers, such as places, or sites of given sizes"
         raise SpecError("--network", description, expected)
-    narrowest_line = place_of(offered_network, path="--network").link
+    narrowest_line = link_place(offered_network, path="--network").link
     for setting, value in line_settings(narrowest_line).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))  # raises an error for a value that no setting can have
     name = offered_network.name or Path(str(description)).stem
@@ -72,7 +72,7 @@ def offer_network(description: Any) -> str:
 
 def line_between_places(settings: PageSettings) -> LinkPlace | None:
     """Return the lines between places as one link if the command has a network; None for equal sites."""
-    return None if settings.network == SITES else place_of(OFFERED_NETWORKS[settings.network])
+    return None if settings.network == SITES else link_place(OFFERED_NETWORKS[settings.network])
 
 
 def line_settings(line: Link) -> dict[str, float]:
@@ -85,8 +85,9 @@ def sizes_of_sites(settings: PageSettings) -> tuple[int, ...]:
     if settings.network == SITES:
         return (settings.workers,) * settings.sites
     offered_network = OFFERED_NETWORKS[settings.network]
-    sizes = site_sizes(offered_network, worker_count(offered_network) or 1)
-    assert sizes is not None, "a network with a place of lines has sites"
+    workers = worker_count(offered_network)
+    sizes = workers and site_sizes(offered_network, workers)
+    assert sizes, "`offer_network` refuses a network without a number of workers or without sites"
     return sizes
 
 
@@ -185,7 +186,7 @@ class Field:
         if control.kind == "methods":  # a list of names
             return _methods(text)
         if control.kind in ("name", "method"):
-            options = self.stops or METHODS
+            options = self.stops or METHODS  # the page offers some methods; a link may name any
             is_no_method = control.kind == "method" and not text
             if text not in options and not is_no_method:
                 raise SpecError(self.name, text, one_of(options, text))
@@ -348,7 +349,7 @@ def _method_fields(name: str, settings: PageSettings, replicas: int, notes: list
     The result is None if the method cannot have them, or refuses the number of replicas. The function adds a line to
     ``notes`` if the method is left out or sent without compression.
     """
-    fields = named(name)
+    fields = preset_of(name)
     method = method_of(fields)
     if settings.period and name != BASELINE and exchanges_now_and_then(method):
         fields["period"] = settings.period

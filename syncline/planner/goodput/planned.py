@@ -102,7 +102,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     recovery: Recovery = "elastic" if can_regroup and requested != "restart" else "restart"
     failures = failures.model_copy(update={"recovery": recovery})
     repair_s, spares = failures.repair_s(), failures.spares
-    if not math.isfinite(training.step_s) or training.step_s <= 0:  # the training's time stays unknown with goodput 1
+    if not math.isfinite(training.step_s) or training.step_s <= 0:  # unknown: a goodput of 1 changes no time
         rejoin_s = training.rejoin_s or 0.0
         return Goodput(recovery, None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
     checkpoints, work_s = _checkpoint_times(failures, training), training.step_s * training.steps

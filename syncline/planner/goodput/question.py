@@ -232,7 +232,7 @@ def _expected_goodput(
     interval_s = None if checkpoints.every is None else checkpoints.every * question.step_s
     if recovery == "restart":
         return restarted_goodput(failures, workers, checkpoints, interval_s)
-    if recovery == "alone":
+    if recovery == "alone":  # workers that never wait for each other have no formula
         return None
     group = fault_tolerant_group(failures, workers, checkpoints.join_s, question.step_s, period=question.period)
     return reformed_goodput(failures, workers, group, checkpoints, interval_s, question.work_s)

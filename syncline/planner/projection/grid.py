@@ -76,7 +76,7 @@ class ProjectedGrid:
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
         """Sort the grids by what they vary: methods, networks or other fields; refuse two grids over one field."""
         for grid, other_grid in itertools.combinations(grids, 2):
-            is_same_method = grid.method == other_grid.method or "" in (grid.method, other_grid.method)
+            is_same_method = grid.method == other_grid.method or "" in (grid.method, other_grid.method)  # "": all
             if grid.path == other_grid.path and is_same_method:
                 raise SpecError(other_grid.origin, other_grid.path, "each field once")
         grids_by_field: dict[str, list[Grid]] = {"method": [], "network": [], "": []}  # "": any other field

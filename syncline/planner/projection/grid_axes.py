@@ -42,7 +42,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         applicable_grids = [
             grid
             for grid in field_grids
-            if grid.method in ("", base.name) and grid.path.split(".")[1] in type(base).model_fields
+            if grid.method in ("", base.name) and grid.path.split(".")[1] in type(base).model_fields  # method.FIELD...
         ]
         for indices in itertools.product(*(range(len(grid.values)) for grid in applicable_grids)):
             grids_and_indices = list(zip(applicable_grids, indices, strict=True))
@@ -54,7 +54,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
         if grid.method and grid.method not in names:
             raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
         if (grid_indices < 0).all():  # no method has the field
-            field = grid.path.split(".")[1]
+            _, field, *_ = grid.path.split(".")
             grid_bases = [base for base in bases if grid.method in ("", base.name)]
             field_names = {field_name for base in grid_bases for field_name in type(base).model_fields}
             expected = f"a field that a method here has: {one_of_fields(field_names, field)}"
@@ -129,7 +129,8 @@ class NetworkGrid:
             if fields.count(field) > 1:
                 raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.field_grids)]
-        self._numbers = [[_independent_number(base, grid) for grid in self.field_grids] for base in self.bases]
+        # By base and grid: a link's number and its values, with which a network is copied; None: it is built anew.
+        self._link_numbers = [[_independent_number(base, grid) for grid in self.field_grids] for base in self.bases]
         # Make a network of each value once, beside the first values of the other grids: a wrong value raises an error.
         for base_index in range(len(self.bases)):
             for position, grid in enumerate(self.field_grids):
@@ -152,7 +153,7 @@ class NetworkGrid:
             for name in LINK_COLUMNS
         }
         # A grid has the same independent number, with the same values, on each base: take those of the first one.
-        for grid, name_and_values, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
+        for grid, name_and_values, indices in zip(self.field_grids, self._link_numbers[0], grid_indices, strict=True):
             if name_and_values is None:
                 columns[grid.path] = indices, grid.labels
                 continue
@@ -164,7 +165,7 @@ class NetworkGrid:
     def _network_at(self, base_index: int, indices: Sequence[int]) -> Network:
         """Return a base network with a value from each grid, chosen by index; the network keeps its name."""
         result, numbers = self.bases[base_index], {}
-        for grid, name_and_values, index in zip(self.field_grids, self._numbers[base_index], indices, strict=True):
+        for grid, name_and_values, index in zip(self.field_grids, self._link_numbers[base_index], indices, strict=True):
             if name_and_values is None:
                 result = _changed_network(result, grid, grid.values[index])
             else:

@@ -54,7 +54,7 @@ class PlannedSettings:
     Attributes:
         replicas: ``(S,)``: number of replicas.
         tensors: tensors of a worker that have elements.
-        counts: number of elements of each of ``tensors``.
+        tensor_sizes: number of elements of each of ``tensors``.
         shards: the worker's parameters, divided by the groups of workers that have copies of them.
         units: parts of the parameters, such as layers; a worker gathers the shards of one part at a time.
         budget: memory limit and batch of a worker.
@@ -75,9 +75,9 @@ class PlannedSettings:
         self.specs, self.layout, self.workers, self.worker_tensors = specs, layout, workers, worker_tensors
         self.replicas = workers // layout.workers
         self.tensors = tensors_of(worker_tensors.tensors)
-        self.counts = [tensor.elements for tensor in self.tensors]
+        self.tensor_sizes = [tensor.elements for tensor in self.tensors]
         self.shards = parameter_shards(worker_tensors, layout)
-        self.units = _gathered_units(specs[0], layout, self.counts)
+        self.units = _gathered_units(specs[0], layout, self.tensor_sizes)
         model = specs[0].model
         layers = layout.layers_of_chunks(model.layers) if isinstance(model, ModelShape) else (1,)
         self.policies = specs[0].memory.policies(max(layers))  # they fit the chunk with most layers
@@ -198,7 +198,7 @@ class MethodPlan:
             return traffic_of(settings.workers, self.mask, steps, exchanges_among, same_for_any_group)
 
     @property
-    def _wire_width(self) -> float:
+    def _element_bytes(self) -> float:
         """Return the bytes of a gradient on the wire: in the method's format if it sends in the backward pass."""
         if self.method.sends_in_backward:
             return BYTES_PER_ELEMENT[self.method.wire_format]
@@ -209,7 +209,7 @@ class MethodPlan:
         """Return micro-batches, sharding, recomputation and memory with which a worker's step fits, in each setting."""
         settings, method = self.settings, self.method
         has_sharers = settings.layout.gradient_workers > 1
-        gradient_bytes = max(self._wire_width * shard.elements for shard in settings.shards) if has_sharers else 0.0
+        gradient_bytes = max(self._element_bytes * shard.elements for shard in settings.shards) if has_sharers else 0.0
         buffer_bytes = np.full(len(settings.specs), gradient_bytes)
         for traffic in self._traffic_between:
             selected, replicas = traffic.settings, settings.replicas[traffic.settings]
@@ -234,8 +234,8 @@ class MethodPlan:
 
         # Gradients travel in buckets during the backward pass of the last micro-batch.
         spec, mask, memory_plan = settings.specs[0], self.mask, self.memory_plan
-        gradient_bytes = bytes_per_number(spec.number_format)
-        buckets = gradient_buckets(settings.counts, spec.bucket_size, element_bytes=gradient_bytes)
+        element_bytes = bytes_per_number(spec.number_format)
+        buckets = gradient_buckets(settings.tensor_sizes, spec.bucket_size, element_bytes=element_bytes)
         split_traffic: list[Traffic] = []
         plans = set(zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True))
         for sharding, micro_batches in sorted(plans):
@@ -250,15 +250,15 @@ class MethodPlan:
             # If the spec sets a bucket size, the units are buckets, unless the weights of whole layers are gathered.
             options = StepOptions(
                 kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro_batches,
-                gradient_width=self._wire_width,
-                parameter_width=MODEL_BYTES[spec.memory.memory_precision(spec.number_format)],
+                bytes_per_gradient=self._element_bytes,
+                bytes_per_parameter=MODEL_BYTES[spec.memory.memory_precision(spec.number_format)],
                 units=settings.units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
             )  # fmt: skip
             if has_sharers:
                 exchanges_among = partial(self._exchanges_of_worker, options=options)
                 traffics = traffic_of(settings.workers, selected, spec.steps, exchanges_among)
             else:
-                traffics = traffic_of_replicas(settings.counts, settings.replicas, selected, spec.steps, options)
+                traffics = traffic_of_replicas(settings.tensor_sizes, settings.replicas, selected, spec.steps, options)
             split_traffic += [replace(traffic, buckets=buckets_of_step) for traffic in traffics]
         return split_traffic
 
@@ -271,13 +271,13 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
     return spec.compute.optimizer_s(method, tensors, flops_s(spec), step_flops, spec.model.name)
 
 
-def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
+def _gathered_units(spec: ProjectSpec, layout: Layout, tensor_sizes: Sequence[int]) -> tuple[Bucket, ...]:
     """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
     if not isinstance(spec.model, ModelShape):
-        return gradient_buckets(counts, spec.bucket_size)
+        return gradient_buckets(tensor_sizes, spec.bucket_size)
     stage_layers = math.ceil(spec.model.layers / layout.pipeline)
     # With one "byte" per element, the size of a bucket is a number of elements.
-    return gradient_buckets(counts, bucket_bytes=max(1.0, sum(counts) / stage_layers), element_bytes=1)
+    return gradient_buckets(tensor_sizes, bucket_bytes=max(1.0, sum(tensor_sizes) / stage_layers), element_bytes=1)
 
 
 def _memory_budget(

@@ -118,7 +118,7 @@ class ProjectionPlan:
         if not lazy:
             for method_plan in self.method_plans:
                 method_plan.check()
-        self._every_step = StepTimeCache(self.spec.steps)
+        self._regular_times = StepTimeCache(self.spec.steps)  # of exchanges in every step
         self._shared = _SharedPrices(PriceCache())
 
     def step(
@@ -140,14 +140,15 @@ class ProjectionPlan:
         """
         selected = np.arange(len(self.specs)) if settings is None else settings
         cache = PriceCache() if cache is None else cache
-        rows_and_steps = []  # rows: indices into the selected settings
+        rows_and_steps = []  # rows: indices into the selected settings, with the step of their traffic
         for traffic in self.method_plans[method_index].traffic:
             selection = PricedSettings(selected, traffic.row_of_setting[selected], network, cache, factors)
             rows = np.flatnonzero(selection.traffic_rows >= 0)  # -1 marks settings with other traffic
             if rows.size:
-                rows_and_steps.append((rows, self._step(traffic, method_index, selection.at_rows(rows))))
+                traffic_step = self._step(traffic, method_index, selection.at_rows(rows))
                 if len(rows) == len(selected):  # all settings have the same traffic
-                    return rows_and_steps[0][1]
+                    return traffic_step
+                rows_and_steps.append((rows, traffic_step))
         names = [field.name for field in fields(StepTime)]
         return StepTime(**joined_rows(rows_and_steps, names, len(selected), price_ndim(network)))
 
@@ -164,11 +165,11 @@ class ProjectionPlan:
         if not regular:
             step = priced_step(step_s, rare, traffic.patterns, steps, price_call, trigger_s, optimizer_s)
         elif not rare:
-            step = self._every_step.step_time(
+            step = self._regular_times.step_time(
                 traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s, traffic.patterns
             )
         else:  # the rare exchanges follow the regular ones, whose exposed time counts as busy
-            regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
+            regular_step = self._regular_times.step_time(traffic.buckets, step_s, regular, price_call)
             busy_s = step_s + regular_step.exposed_communication_s
             patterns = calls_by_step(rare, steps)
             rare_step = priced_step(busy_s, rare, patterns, steps, price_call, trigger_s, optimizer_s)
@@ -205,7 +206,7 @@ class ProjectionPlan:
         """
         call_pricer = self._new_call_pricer(traffic.buckets, selection)
         is_single_setting = len(self.specs) == 1 and len(selection.settings) == 1
-        if not is_single_setting or selection.factors is not AS_PREDICTED:
+        if not is_single_setting or selection.factors is not AS_PREDICTED:  # other factors have other prices
             return call_pricer
         return self._shared_prices(selection.cache).call_pricers.setdefault(traffic.buckets, call_pricer)
 
@@ -267,6 +268,7 @@ class ProjectionPlan:
         optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
         regular, rare = _regular_and_rare(traffic.exchanges)
         busy_s = self._busy_s(method_index, traffic, selection)
+        # With rare exchanges, `busy_s` includes the waits for the regular ones.
         return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
 
     def least_busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
@@ -305,7 +307,7 @@ class ProjectionPlan:
         key = traffic.buckets, first_value(busy_s), *map(id, regular)  # the plan keeps the exchanges, so ids are unique
         if key not in shared.busy_s:
             price_call = self._call_pricer(traffic, selection)
-            regular_step = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
+            regular_step = self._regular_times.step_time(traffic.buckets, busy_s, regular, price_call)
             shared.busy_s[key] = first_value(busy_s + regular_step.exposed_communication_s)
         return shared.busy_s[key]
 
@@ -343,7 +345,7 @@ class ProjectionPlan:
     ) -> tuple[Traffic, PricedSettings]:
         """Return a method's traffic in the first setting, and this setting alone as the one to price."""
         traffics = self.method_plans[method_index].traffic
-        (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
+        (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]  # -1: other traffic
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
         cache = PriceCache() if cache is None else cache
         return traffic, PricedSettings(first_setting, traffic.row_of_setting[:1], network, cache)

@@ -88,7 +88,7 @@ def plan_columns(
     # Codes of `evaluators` below this one are sources of a time; the others are reasons why it is unknown.
     first_reason = len(TIME_SOURCES)
     hardware = [setting.compute.hardware for setting in plan.specs]
-    peak_s = value_per_spec(plan.specs, _peak_s)
+    peak_s = value_per_spec(plan.specs, _step_s_at_peak)
     columns: Columns = {
         **{name: Categorical(codes, values) for name, (codes, values) in (extra_columns or {}).items()},
         "model": reshaped(categorical([setting.model.name for setting in plan.specs]), -1, 1, 1),
@@ -169,7 +169,7 @@ def _price_methods(
     )  # fmt: skip
 
 
-def _peak_s(spec: ProjectSpec) -> float:
+def _step_s_at_peak(spec: ProjectSpec) -> float:
     """Return the seconds of a step at the hardware's peak rate; nan if no hardware is known."""
     machine = spec.compute.hardware
     return spec.flops_per_token * spec.worker_tokens / machine.peak_flops if machine else np.nan

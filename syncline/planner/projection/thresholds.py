@@ -80,9 +80,10 @@ def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Fl
         plan: plan of one setting.
         bandwidths: ``(K,)``, bytes per second.
     """
-    links = at_bandwidth(link, bandwidths[None])
+    links = at_bandwidth(link, bandwidths[None])  # (1, K): one setting
     baseline_s, method_s = plan.step(0, links).step_time_s, plan.step(method_index, links).step_time_s
-    return np.broadcast_to(speedup_ratio(baseline_s, method_s)[0], bandwidths.shape)
+    (setting_speedups,) = speedup_ratio(baseline_s, method_s)
+    return np.broadcast_to(setting_speedups, bandwidths.shape)
 
 
 def speedup_ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:

@@ -209,8 +209,8 @@ class StepOptions(NamedTuple):
         sharding: kind of sharding, one of ``SHARDINGS``.
         weights: form in which updated weights travel.
         overlapped: whether collectives overlap with computing.
-        gradient_width: bytes of a gradient on the wire.
-        parameter_width: bytes of a parameter on the wire.
+        bytes_per_gradient: bytes of a gradient on the wire.
+        bytes_per_parameter: bytes of a parameter on the wire.
         units: units of parameters, which travel one by one.
     """
 
@@ -218,8 +218,8 @@ class StepOptions(NamedTuple):
     weights: WeightMessages
     overlapped: bool
     micro_batches: int
-    gradient_width: float
-    parameter_width: float
+    bytes_per_gradient: float
+    bytes_per_parameter: float
     units: tuple[Bucket, ...]
 
     @property
@@ -260,12 +260,12 @@ def _exchanges_of_step(tensors: Sequence[int], sharers: IntOrArray, options: Ste
         sharers: number of these workers, or an array with an entry for each setting unless weights are broadcast.
     """
     elements = sum(tensors)
-    gradient_bytes, parameter_bytes = options.gradient_width * elements, options.parameter_width * elements
+    gradient_bytes, parameter_bytes = options.bytes_per_gradient * elements, options.bytes_per_parameter * elements
     if options.sharding == "none" or options.broadcasts_weights:  # every worker needs the whole gradient
         gradient = Exchange(gradient_bytes, label="gradient inside", in_backward=True)
         if not options.broadcasts_weights:
             return [gradient]
-        return [gradient, *update_broadcasts(options.parameter_width, int(sharers), tensors)]
+        return [gradient, *update_broadcasts(options.bytes_per_parameter, int(sharers), tensors)]
     gathers = update_gathers(parameter_bytes, sharers, options.units) if options.weights == "gathers" else None
     return sharded_exchanges(
         gradient_bytes, parameter_bytes, workers=sharers, sharding=options.sharding, units=options.units,

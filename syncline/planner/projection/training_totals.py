@@ -164,7 +164,7 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     totals = []
     for row in rows:
         row_key = row["model"], row["hardware"], row["layout"], row["workers"]
-        totals.append(_training(row, spec_by_row_key[row_key], options))
+        totals.append(_training_fields(row, spec_by_row_key[row_key], options))
     if not isinstance(rows, ColumnRows):  # plain dictionaries
         return ColumnRows([columns_of_rows([{**row, **total} for row, total in zip(rows, totals, strict=True)])])
     remaining = iter(totals)
@@ -198,18 +198,18 @@ FITTED_OUTER_MOMENTUM = 0.9
 """Outer momentum of all trainings behind the fits of DiLoCo."""
 
 
-def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
+def _training_fields(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     """Return the fields of a row's whole training: its loss or tokens, its time with failures, and its cost."""
     method = {candidate.name: candidate for candidate in spec.methods}[row["method"]]
     network = {candidate.name: candidate for candidate in spec.networks}[row["network"]]
     tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
-    columns: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     step_s, low_s, high_s = row["step_time_s"], row["step_time_low_s"], row["step_time_high_s"]
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)  # time and its bounds
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
-        columns, tokens_to_target = _losses(method, spec, options)
+        fields, tokens_to_target = _losses(method, spec, options)
         if options.target_loss is not None:  # both are unknown unless a fit gives the tokens
             steps, seconds = 0.0, None
         if tokens_to_target is not None:
@@ -219,7 +219,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
                 tokens_per_s = tokens_per_step / step_s
                 seconds = time_to_loss_s(reached_loss, tokens_per_s, low=low_s / step_s, high=high_s / step_s)
                 data_parallel_steps = steps / token_factor.factor
-                columns["below_computing"] = below_computing(
+                fields["below_computing"] = below_computing(
                     seconds[0], data_parallel_steps * row["compute_s"], token_factor.factor,
                     bounds=(token_factor.low, token_factor.high), source=token_factor.source,
                 )  # fmt: skip
@@ -227,17 +227,17 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
         if goodput is None:
-            columns |= dict.fromkeys(FAILURE_FIELDS)
+            fields |= dict.fromkeys(FAILURE_FIELDS)
         else:
-            columns |= goodput.fields() | {"stuck": goodput.stuck}
+            fields |= goodput.fields() | {"stuck": goodput.stuck}
     if has_loss or options.failures is not None:
         names = ("training_s", "training_low_s", "training_high_s")
-        columns |= dict.fromkeys(names) if seconds is None else dict(zip(names, seconds, strict=True))
+        fields |= dict.fromkeys(names) if seconds is None else dict(zip(names, seconds, strict=True))
     if options.prices is not None:
         step_bytes = egress_per_step(method, spec, network, row)
         sent_bytes = None if step_bytes is None else step_bytes * steps
-        columns |= training_cost(row, options.prices, steps, seconds, egress_bytes=sent_bytes)
-    return columns
+        fields |= training_cost(row, options.prices, steps, seconds, egress_bytes=sent_bytes)
+    return fields
 
 
 def _goodput(

@@ -21,7 +21,7 @@ from syncline.planner.solving.evaluations import (
     feasible_spans,
     solved_value,
 )
-from syncline.planner.solving.link_selection import place_of
+from syncline.planner.solving.link_selection import link_place
 from syncline.planner.solving.question import METHOD_VARIABLES, InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import ProjectionSetting, has_variable
@@ -250,7 +250,7 @@ def _cheapest_link(
     If no link meets the targets, the row is that of the link that misses them by least. The key has whether no link
     meets the targets, whether any cost is unknown, and the cost of the cheapest link, or else its bandwidth.
     """
-    place, offers = place_of(network, question.level), list(question.among)
+    place, offers = link_place(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
     settings.append(ProjectionSetting(spec, network, method))  # the present link comes last
     *trials, current = evaluate_settings(settings, question.targets, question.training, question.baseline)

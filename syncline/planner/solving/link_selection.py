@@ -144,7 +144,7 @@ def with_level(network: MultiLevel, level_index: int, level: Level) -> MultiLeve
     return replace(network, levels=(*levels[:level_index], level, *levels[level_index + 1 :]))
 
 
-def place_of(network: Network, level: str | int | None = None, path: str = "level") -> LinkPlace:
+def link_place(network: Network, level: str | int | None = None, path: str = "level") -> LinkPlace:
     """Return the link of a network level, with a function that replaces it.
 
     Args:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, require_one_of
-from syncline.methods import MethodBase, named
+from syncline.methods import MethodBase, preset_of
 from syncline.planner.projection.projections import Options, names_of, variants, with_batch
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.link_selection import link_places, place_of
+from syncline.planner.solving.link_selection import link_place, link_places
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import (
     DecisionVariable,
@@ -98,7 +98,7 @@ class InverseProblem:
             return  # no link has the variable
         for spec in self.specs:
             for network in spec.networks:
-                place_of(network, self.level)  # raises an error if there is no such place
+                link_place(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
         """Return the targets as a phrase: ``140 B tokens within 30 d``."""
@@ -124,10 +124,10 @@ class InverseProblem:
             level_index = None
             if self.level is not None:  # a name or an index
                 level_names = [place.name for place in link_places(network)]
-                level_index = level_names.index(place_of(network, self.level).name)
+                level_index = level_names.index(link_place(network, self.level).name)
             batch_tokens = spec.batch_tokens if self.keeps_batch(spec) else None
             return workers_variable(spec, network, method, level_index, self.most, batch_tokens)
-        place = place_of(network, self.level)
+        place = link_place(network, self.level)
         link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
         return link_variable(spec, method, place)
 
@@ -176,7 +176,7 @@ class InverseInputs:
             extrapolate=self.inputs.extrapolate,
         )
 
-    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
+    def problem(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
         """Return the question about these specs; the first of their methods is the baseline of a speedup.
 
         Args:
@@ -220,7 +220,7 @@ class InverseInputs:
             methods = list(spec.methods) if own_methods else list(DEFAULT_METHODS)
         if self.inputs.speedup is not None:
             baseline = self.inputs.over or BASELINE
-            named(baseline, "over")  # raises an error for an unknown name
+            preset_of(baseline, "over")  # raises an error for an unknown name
             # Options give names of methods, a spec gives the methods themselves.
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
         return variants(spec, Options(**vars(options) | {"methods": methods}))

@@ -128,12 +128,11 @@ def _method_text(row: Record) -> str:
 
 def _value_text(row: Record) -> str:
     """Return all values that meet the target as text; of networks and of a single span of workers, only the best."""
-    text = VALUE_TEXTS[row["sought"]]
     if row["value"] is None:
         return WORDS_FOR_NO_VALUE.get(row["holds"], "none")
     if row["sought"] == "network" or (row["sought"] == "workers" and len(row["spans"]) < 2):
-        return text(row["value"])
-    return ", ".join(_span_text(row, text, first, last) for first, last in row["spans"])
+        return VALUE_TEXTS[row["sought"]](row["value"])
+    return ", ".join(_span_text(row["sought"], first, last) for first, last in row["spans"])
 
 
 def round_to_meet(variable: str, value: float, up: bool) -> float:
@@ -155,25 +154,26 @@ def round_to_meet(variable: str, value: float, up: bool) -> float:
     return float(f"{num_digits * last_digit:.3g}") * unit
 
 
-def _span_text(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
+def _span_text(variable: str, first: float | None, last: float | None) -> str:
     """Return a span of values that meet the target as text; ends are rounded to the inside of the span."""
-    if row["sought"] in ("bandwidth", "latency"):
-        first = None if first is None else round_to_meet(row["sought"], first, up=True)
-        last = None if last is None else round_to_meet(row["sought"], last, up=False)
+    if variable in ("bandwidth", "latency"):
+        first = None if first is None else round_to_meet(variable, first, up=True)
+        last = None if last is None else round_to_meet(variable, last, up=False)
+    text_of = VALUE_TEXTS[variable]
     if first is None:
-        return "any" if last is None else f"up to {text(last)}"
+        return "any" if last is None else f"up to {text_of(last)}"
     if last is None:
-        return f"from {text(first)}"
-    return text(first) if first == last else f"{text(first)} to {text(last)}"
+        return f"from {text_of(first)}"
+    return text_of(first) if first == last else f"{text_of(first)} to {text_of(last)}"
 
 
 def _interval_text(row: Record) -> str:
     """Return the answer at both bounds of the step time as text."""
-    text = VALUE_TEXTS[row["sought"]]
+    text_of = VALUE_TEXTS[row["sought"]]
     if row["low"] is None and row["high"] is None:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
-    met_above = row["sought"] in ("workers", "network", "bandwidth")
+    met_above = row["sought"] in ("workers", "network", "bandwidth")  # with more of these a target is met
     # The first outcome with one end decides: as predicted, else at a bound.
     one_ended = [
         row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds") if row[name] in ("from", "up to")
@@ -184,9 +184,9 @@ def _interval_text(row: Record) -> str:
     pessimistic = "?" if row["pessimistic_holds"] == "unknown" else "none"
     low, high = ("any", pessimistic) if met_above else (pessimistic, "any")
     if row["low"] is not None:
-        low = text(row["low"])
+        low = text_of(row["low"])
     if row["high"] is not None:
-        high = text(row["high"])
+        high = text_of(row["high"])
     return low if low == high else f"{low} to {high}"
 
 

@@ -250,7 +250,7 @@ def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
     if isinstance(network, MultiLevel):
         *inner, outermost = network.levels
         sizes = [level.units for level in inner]
-        if None in sizes:
+        if None in sizes:  # only the level without a number of units grows
             return _counts_at_level(network, sizes.index(None), limit)
         growing = with_level(network, len(inner), replace(outermost, units=None))
         return [(count, growing) for count in _full_counts([units for units in sizes if units], limit)]

@@ -151,7 +151,7 @@ def worker_count(network: Network) -> int | None:
     return None
 
 
-def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int | None]:
+def networks_and_workers(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int | None]:
     """Return the networks' descriptions with each matrix built, and the networks' common number of workers.
 
     Matrices are built once here, because their tables are long. The count is None if the networks connect different

@@ -13,7 +13,7 @@ from rich.console import Console
 import syncline as sl
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.sentences import compared_rows, plan_words
+from syncline.planner.advice.sentences import fastest_of_each_kind, plan_words
 from syncline.planner.advice.tables import SHORT, TIED, advice_tables
 from syncline.questions.projections import Advise
 from syncline.runs.folders.result_files import plain
@@ -143,7 +143,7 @@ def test_the_short_form_is_assumptions_a_verdict_and_ten_plans(advice: Advice) -
     assumptions, verdict, plans = (text.index(words) for words in ("\nAssumptions", "\nVerdict", "\nPlans by time"))
     assert assumptions < verdict < plans
     assert " ".join(text[verdict:plans].split()) == " ".join(["Verdict", *advice.verdict])
-    others = compared_rows(advice.question, advice.loss_unknown)
+    others = fastest_of_each_kind(advice.question, advice.loss_unknown)
     assert {row["period"] for row in others} == {1, advice.question.compared_period}
     assert " same " in text[plans:] and " unknown " in text[plans:] and f"{TIED} " in text[plans:]
     lines = [line for line in text[plans:].splitlines() if line.startswith(" ") and line.strip().endswith(" d")]
@@ -174,7 +174,7 @@ def test_methods_have_the_periods_of_their_presets_if_asked(methods: list[str] |
     rows = advice.ranked + advice.loss_unknown
     periods = {(row["plan"].method.kind, row["period"]) for row in rows if row["period"] > 1}
     assert periods == {("diloco", 32), ("local", 32), ("mt-dao", 32), ("des-loc", 32), ("streaming-diloco", 100)}
-    shown_rows = [row for row in compared_rows(advice.question, rows) if row["period"] > 1]
+    shown_rows = [row for row in fastest_of_each_kind(advice.question, rows) if row["period"] > 1]
     assert {(row["plan"].method.kind, row["period"]) for row in shown_rows} == periods
     assert all(f" every {row['period']}" in plan_words(row) for row in shown_rows)
     assert "each method at its own period" in " ".join(shown(advice).split())

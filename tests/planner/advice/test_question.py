@@ -27,7 +27,7 @@ def test_what_nobody_says_is_told_with_its_source() -> None:
 
 def test_what_somebody_says_is_not_told() -> None:
     given_ = advice_question(Advise(**FULL, tokens="140B", batch_tokens=2**20, sequence=4096, deadline="30d"))
-    assert not given_.defaults and given_.deadline_s == 30 * 86400 and given_.tokens == 140e9
+    assert not given_.unset_costs and given_.deadline_s == 30 * 86400 and given_.tokens == 140e9
     assert given_.steps == round(140e9 / 2**20)
 
 

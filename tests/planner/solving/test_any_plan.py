@@ -8,7 +8,7 @@ import pytest
 
 import syncline as sl
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.solving.link_selection import place_of
+from syncline.planner.solving.link_selection import link_place
 from syncline.specs import named_cluster
 
 ASKED: dict[str, Any] = {"model": "gpt-160m", "cluster": "two-sites-a100", "tokens": "3.2B"}
@@ -22,7 +22,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def on(bytes_per_s: float) -> Any:
-    place = place_of(named_cluster("two-sites-a100").network)
+    place = link_place(named_cluster("two-sites-a100").network)
     return place.with_link(at_bandwidth(place.link, bytes_per_s))
 
 

@@ -13,7 +13,7 @@ import syncline as sl
 from syncline.costmodel import NETWORKS
 from syncline.costmodel.collectives.nccl import DATA_CENTRE_S
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.solving.link_selection import place_of
+from syncline.planner.solving.link_selection import link_place
 from syncline.planner.solving.variables import CLOSE
 from syncline.specs import named_cluster
 from syncline.units import parse_seconds
@@ -75,7 +75,7 @@ def test_a_link_at_the_answer_meets_the_target_and_beyond_it_does_not(
         return
     (row,) = sl.solve(variable, **ASKED, methods=method, networks=network, **target).rows
     whole = NETWORKS[network].network
-    place = place_of(whole)
+    place = link_place(whole)
 
     def at(value: float) -> dict[str, Any]:
         other = (

@@ -10,7 +10,7 @@ import pytest
 import syncline as sl
 from syncline.costmodel import NETWORKS, Link
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.link_selection import link_places, place_of
+from syncline.planner.solving.link_selection import link_place, link_places
 from syncline.planner.solving.question import offered_links
 from syncline.planner.solving.targets import SolveTargets, margins
 from syncline.specs import named_cluster
@@ -40,14 +40,14 @@ def test_a_link_may_be_in_the_place_of_another() -> None:
     link = Link(0.01, 1e6, "slow")
     for name, outermost in (("wan", ""), ("dgx-h100", "between"), ("two-sites", "uplink")):
         network = NETWORKS[name].network
-        place = place_of(network)
+        place = link_place(network)
         assert place.name == outermost and place.with_link(place.link) == network
-        assert place_of(place.with_link(link)).link == link
+        assert link_place(place.with_link(link)).link == link
     network = named_cluster("two-sites-a100").network
     assert [one.name for one in link_places(network)] == ["node", "site", "both"]
-    assert place_of(network, 1).link.name == place_of(network, "site").link.name == "ib-hdr"
+    assert link_place(network, 1).link.name == link_place(network, "site").link.name == "ib-hdr"
     # Half of the way to another site is an uplink's.
-    assert place_of(NETWORKS["two-sites"].network).link.latency_s == 25e-3
+    assert link_place(NETWORKS["two-sites"].network).link.latency_s == 25e-3
 
 
 def test_links_to_choose_from_are_names_or_numbers_with_a_price_or_without() -> None:

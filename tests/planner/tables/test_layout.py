@@ -17,7 +17,7 @@ from syncline.measure.launching.tables import launch_tables
 from syncline.measure.validation.measured_steps import validate_step_times
 from syncline.measure.validation.tables import validate_tables, validation_tables
 from syncline.planner.collective_tables import collectives_tables
-from syncline.planner.collectives import CostQuestion, collectives
+from syncline.planner.collectives import CostQuestion, compute_costs
 from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
 from syncline.planner.tables.display import catalogue_table, compare_tables, run_tables
@@ -54,7 +54,7 @@ def projected(name):
 
 def asked(*networks, **options):
     question = CostQuestion.from_options(networks=networks, **options)
-    return collectives_tables(collectives(question)["rows"], question)
+    return collectives_tables(compute_costs(question)["rows"], question)
 
 
 def compared(_):

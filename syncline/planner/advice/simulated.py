@@ -36,7 +36,7 @@ MOST_STEPS = 2000
 MOST_WORKERS = 1024
 """Limit on the workers of a simulated run: its time grows with them, while the time of all closed forms does not."""
 
-REPLAYED = 3
+PLANS_SIMULATED = 3
 """Number of plans of a list that are timed again."""
 
 
@@ -107,7 +107,7 @@ def _calls_of_groups(
         yield call._replace(collective=kind, payload_bytes=nbytes, group=group, encoded_bytes=0.0, algorithm=algorithm)
 
 
-def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
+def simulate_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     """Simulate the messages of a plan's step; return its seconds, and their relative difference from the closed form.
 
     Seconds and difference are None if units of the network differ in size, or if the workers or the cycle of the

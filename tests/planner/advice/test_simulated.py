@@ -12,7 +12,7 @@ from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.replayed import calls_by_level, level_groups, replay_by_events
+from syncline.planner.advice.simulated import calls_by_level, level_groups, simulate_by_events
 
 OF = (8, 32, 64)
 
@@ -31,14 +31,14 @@ def test_events_take_what_the_closed_form_says(
     question: AdviceQuestion, fields: dict[str, Any], layout: Layout, most: float
 ) -> None:
     (row,) = price_plans(question, [TrainingPlan(method_of({"lr": 0.003} | fields), layout)])
-    told = replay_by_events(question, row)
+    told = simulate_by_events(question, row)
     assert abs(told["events_difference"]) < most
 
 
 def test_a_cycle_that_is_too_long_is_not_played(question: AdviceQuestion) -> None:
     long = method_of({"kind": "diloco", "lr": 0.003, "period": 1500})
     (row,) = price_plans(question, [TrainingPlan(long, Layout(data=32))])
-    assert replay_by_events(question, row)["events_step_s"] is None
+    assert simulate_by_events(question, row)["events_step_s"] is None
 
 
 def test_groups_of_levels() -> None:
