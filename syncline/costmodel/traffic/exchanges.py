@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -193,6 +194,50 @@ def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
     for exchange in exchanges:
         due |= exchange.is_due(steps)
     return list(steps[due].tolist())
+
+
+def gaps_between_runs(exchanges: Sequence[Exchange], steps: int) -> Counter[int]:
+    """Return how often each number of steps passes from one step in which an exchange runs to the next such step.
+
+    The first gap begins with the training, the last one ends with it.
+
+    >>> gaps_between_runs([Exchange(4.0, period=4), Exchange(4.0, period=6)], 25)
+    Counter({2: 4, 4: 4, 1: 1})
+    """
+    gaps: Counter[int] = Counter()
+    last_run = 0  # number of steps done at the last run
+    for begin, end, cycle in phase_cycles(exchanges, steps):
+        repeats = (end - begin) // cycle
+        runs = [step + 1 for step in due_steps(exchanges, begin, begin + cycle)]
+        if runs:
+            for gap, count in Counter(later - run for run, later in itertools.pairwise(runs)).items():
+                gaps[gap] += repeats * count
+            gaps[runs[0] + cycle - runs[-1]] += repeats - 1  # from one cycle to the next
+            gaps[runs[0] - last_run] += 1
+            last_run = runs[-1] + (repeats - 1) * cycle
+        for step in due_steps(exchanges, begin + repeats * cycle, end):
+            gaps[step + 1 - last_run] += 1
+            last_run = step + 1
+    gaps[steps - last_run] += 1
+    return Counter({gap: count for gap, count in gaps.items() if gap and count})
+
+
+def awaited_steps(exchanges: Sequence[Exchange], delays: Sequence[int], steps: int) -> tuple[int, ...]:
+    """Return for each of T steps the last step whose exchange a worker waits for at its end; -1: none.
+
+    Args:
+        exchanges: the exchanges.
+        delays: number of steps after which a worker waits for each exchange.
+        steps: T.
+
+    >>> awaited_steps([Exchange(4.0, period=3)], [1], 8)
+    (-1, -1, -1, 2, -1, -1, 5, -1)
+    """
+    awaited = np.full(steps, -1)
+    for exchange, delay in zip(exchanges, delays, strict=True):
+        runs = np.flatnonzero(exchange.is_due(np.arange(max(steps - delay, 0))))
+        awaited[runs + delay] = np.maximum(awaited[runs + delay], runs)
+    return tuple(awaited.tolist())
 
 
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:

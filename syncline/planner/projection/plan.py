@@ -19,10 +19,10 @@ from syncline.costmodel import Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices, collective_prices
 from syncline.costmodel.collectives.tcp_slow_start import after_idling
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
-from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
-from syncline.costmodel.numerics.slowest import slowest_factor
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
+from syncline.costmodel.numerics.slowest import MOST_SIMULATED, delayed_slowest_factor, slowest_factor
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
+from syncline.costmodel.traffic.exchanges import Exchange, awaited_steps, calls_by_step, gaps_between_runs
 from syncline.costmodel.traffic.overlap import Bucket, split_call
 from syncline.costmodel.traffic.step_time import Price, PricedCall, priced_step
 from syncline.methods import MethodBase
@@ -184,20 +184,40 @@ class ProjectionPlan:
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
         """Return the factor by which a step's computing is longer because workers wait for the slowest of them.
 
-        It is the mean computing time of the slowest worker over that of all workers. The workers inside a replica wait
-        for each other in every step. If replicas exchange less often, the factor inside a replica is multiplied by the
-        factor between replicas at their period. The product is an upper bound, because the computing time of a
-        replica's slowest worker varies less than that of any worker.
+        It is the mean computing time of the slowest worker over that of all workers. The workers inside a replica, or
+        inside a node of a method with nodes, wait for each other in every step. If the replicas or nodes exchange less
+        often, the factor inside is multiplied by the factor between them. The product is an upper bound, because the
+        computing time of a replica's slowest worker varies less than that of any worker.
         """
-        jitter = self.spec.compute.jitter
-        # Exchanges without a group join all replicas.
-        period = min(
-            (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
-        )
-        if self.layout.workers == 1 or period == 1:
-            return slowest_factor(jitter, selection.select_settings(self.workers), period)
-        factor_inside = slowest_factor(jitter, self.layout.workers)
-        return factor_inside * slowest_factor(jitter, selection.select_settings(self.replicas), period)
+        jitter, layout_workers = self.spec.compute.jitter, self.layout.workers
+        if not jitter:
+            return 1.0
+        joining = [exchange for exchange in exchanges if exchange.first_group is None]  # all replicas
+        inside_workers: int = layout_workers
+        if layout_workers == 1:  # groups are those of the method
+            node_groups = [exchange.first_group for exchange in exchanges if exchange.first_group is not None]
+            inside_workers = max((len(group) for group in node_groups if group.step == 1), default=1)
+            joining += [exchange for exchange in exchanges if exchange.first_group and exchange.first_group.step > 1]
+        workers = selection.select_settings(self.workers)
+        in_every_step = set(gaps_between_runs(joining, self.spec.steps)) == {1} and not any(self._delays(joining))
+        if inside_workers == 1 or in_every_step:
+            return self._slowest_of(workers, joining)
+        return slowest_factor(jitter, inside_workers) * self._slowest_of(workers // inside_workers, joining)
+
+    def _delays(self, exchanges: Sequence[Exchange]) -> list[int]:
+        """Return the number of steps after which workers wait for each exchange."""
+        return [max(exchange.wait_steps, int(self.spec.overlap == "async")) for exchange in exchanges]
+
+    def _slowest_of(self, workers: IntOrArray, exchanges: Sequence[Exchange]) -> FloatOrArray:
+        """Return the factor of the slowest of some workers, which wait for each other in these exchanges."""
+        jitter, steps = self.spec.compute.jitter, self.spec.steps
+        delays = self._delays(exchanges)
+        if any(delays):
+            return delayed_slowest_factor(jitter, workers, awaited_steps(exchanges, delays, min(steps, MOST_SIMULATED)))
+        factor: FloatOrArray = 0.0
+        for gap, count in gaps_between_runs(exchanges, steps).items():
+            factor = factor + count * gap / steps * slowest_factor(jitter, workers, gap)
+        return factor
 
     def _call_pricer(self, traffic: Traffic, selection: PricedSettings) -> Price:
         """Return a function that prices a collective call in settings with this traffic, and caches the prices.
