@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncline.api.result import Result, deferred
-from syncline.planner.goodput.question import failure_parts, goodput_question, goodput_rows, notes
+from syncline.planner.goodput.question import failure_parts, goodput_notes, goodput_question, goodput_rows
 from syncline.planner.transfer import refuse_transfers, transfers
 from syncline.questions.clock import Goodput
 
@@ -14,7 +14,7 @@ def answer_goodput(question: Goodput) -> Result:
     transferred = transfers(failure_parts(resolved.failures))  # rates that rest on failures of other machines
     refuse_transfers(transferred, question.strict)
     rows = goodput_rows(resolved)
-    remarks = notes(resolved, rows)
+    remarks = goodput_notes(resolved, rows)
     record = {"transferred": [transfer.record() for transfer in transferred], "rows": rows, "notes": remarks}
     tables = deferred("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")

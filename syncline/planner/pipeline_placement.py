@@ -286,7 +286,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         return PlacedPipeline(GIVEN, [], network, timeline, candidates={GIVEN: timeline.makespan_s})
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
-    for name, positions in _positions(spec, schedule, network).items():
+    for name, positions in _candidate_positions(spec, schedule, network).items():
         # A spec may name positions beyond those that as many ranks need.
         num_positions = max(position_count(network, len(positions)), int(positions.max()) + 1)
         placed = among(topology(network, num_positions), positions)
@@ -301,7 +301,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     return best
 
 
-def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
+def _candidate_positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
     """Return the candidates for the placement, by name: the positions of all ranks, ``(ranks,)``."""
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):  # the spec names the place of each rank

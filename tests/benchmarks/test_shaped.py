@@ -21,7 +21,7 @@ import pytest
 from benchmarks.shaped import measure, network, traced
 from benchmarks.shaped.__main__ import SKIPPED, main
 from benchmarks.shaped.network import Network, Unavailable
-from syncline.costmodel.collectives.gloo import gloo_wire
+from syncline.costmodel.collectives.gloo import gloo_wire_bytes
 from syncline.costmodel.network.software_costs import GlooCosts
 from tests.costmodel.collectives.gloo.shaped import SHAPED
 
@@ -157,7 +157,7 @@ def test_bytes_on_the_devices_are_explained(tmp_path):
     for kind in counted[0]:
         nbytes = 1 << 12 if kind == "all_gather" else 1 << 20
         sent = np.mean([of_rank[kind] for of_rank in counted])
-        assert gloo_wire(kind, hosts, nbytes, segment).total_bytes == pytest.approx(sent, rel=0.03)
+        assert gloo_wire_bytes(kind, hosts, nbytes, segment).total_bytes == pytest.approx(sent, rel=0.03)
     report = json.loads(told.read_text())
     assert report["command"] == command and [host["exit"] for host in report["traffic"]] == [0] * hosts
     # What the devices sent is what the relay carried, and what the other devices received.

@@ -346,13 +346,13 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
     return peers / workers, nbytes  # broadcast and gather: one message for each worker but the root
 
 
-def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:
+def gloo_wire_bytes(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:
     """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
     The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, or the bytes of several
     segments that the device receives at once.
 
-    >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
+    >>> wire = gloo_wire_bytes("all_reduce", 4, 64 * 2**20)
     >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
     '1.054'
     """

@@ -220,9 +220,9 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
     if isinstance(network, TwoLevel):
         network.sizes(workers)  # refuses numbers of workers that do not fill nodes
         network = network.levels()
-    innermost = network.levels[0].link
-    levels = [Peers(network.sizes(workers)[0], innermost, innermost)]
-    for number, size in enumerate(network.sizes(workers)[1:], start=1):
+    innermost, (innermost_size, *sizes) = network.levels[0].link, network.sizes(workers)
+    levels = [Peers(innermost_size, innermost, innermost)]
+    for number, size in enumerate(sizes, start=1):
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: there is no closed form for others"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)

@@ -194,15 +194,16 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     """Return the algorithm nearest to the one that NCCL would choose, the fastest by `nccl_estimates_s`."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
-    names = nccl_names(kind, network)
-    if workers < 2 or len(names) < 2:  # nothing is sent, or there is no choice
-        return names[0]
+    usual, *others = nccl_names(kind, network)
+    if workers < 2 or not others:  # nothing is sent, or there is no choice
+        return usual
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
     if "hierarchical" in algorithms_on("all_reduce", network, workers):  # `kind` is all_reduce, as others have one name
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
-    return names[0] if is_ring else names[1]
+    (other,) = others
+    return usual if is_ring else other
 
 
 def nccl_estimates_s(

@@ -113,9 +113,9 @@ def replica_calls(
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
         per_layer = 4 if sums_in_all_mlps else 2  # around attention and around the MLP, forward and backward
-        calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer, at_ends=1)
+        calls += _calls_of_sums("tensor", layout.tensor_group, shard_bytes, per_layer, at_ends=1)
         if not sums_in_all_mlps and model.dense_layers:
-            calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
+            calls += _calls_of_sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
     group = layout.context_group
     if c > 1 and layout.context_by == "gathers":
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
@@ -131,11 +131,11 @@ def replica_calls(
         calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
     if has_own_experts and layout.expert_tensor_workers > 1:
         expert_ranks = range(layout.expert_tensor_workers)
-        calls += _sums("expert", expert_ranks, shard_bytes * copies, per_layer=2, layers="experts")
+        calls += _calls_of_sums("expert", expert_ranks, shard_bytes * copies, per_layer=2, layers="experts")
     return calls
 
 
-def _sums(
+def _calls_of_sums(
     dimension: str, ranks: range, shard_bytes: float, per_layer: int, at_ends: int = 0, layers: LayerKind = "all"
 ) -> list[ReplicaCall]:
     """Return the reduce-scatters of tensors and the all-gathers of shards that carry the sums over a group.

@@ -53,7 +53,7 @@ class Places(NamedTuple):
     @property
     def owners(self) -> tuple[int, ...]:
         """Return the first worker of each place, in the order of the ranks."""
-        return tuple(sorted(place[0] for place in self.ranks))
+        return tuple(sorted(first_rank for first_rank, *_ in self.ranks))
 
 
 def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:

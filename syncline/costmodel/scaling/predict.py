@@ -313,7 +313,7 @@ def _loss_reached(
     def prediction_at(amount: float) -> PredictedLoss:
         return predicted_loss(training_at(amount), fit, extrapolate=True)
 
-    value = _crossing(target, lambda amount: prediction_at(amount).loss)
+    value = _argument_of_loss(target, lambda amount: prediction_at(amount).loss)
     if value is None:
         least_loss, largest_loss = prediction_at(MOST_SEARCHED).loss, prediction_at(LEAST_SEARCHED).loss
         expected = f"a loss between {least_loss:.4g} and {largest_loss:.4g}, which {quantity} decide"
@@ -321,12 +321,12 @@ def _loss_reached(
     # The search extrapolates in any case; here a result outside the range of the fit is refused unless `extrapolate`.
     prediction = predicted_loss(training_at(value), fit, extrapolate)
     # The lower bound of a falling loss reaches the target at fewer tokens or parameters than the loss itself.
-    low = _crossing(target, lambda amount: prediction_at(amount).low)
-    high = _crossing(target, lambda amount: prediction_at(amount).high)
+    low = _argument_of_loss(target, lambda amount: prediction_at(amount).low)
+    high = _argument_of_loss(target, lambda amount: prediction_at(amount).high)
     return LossReached(value, low, high, prediction)
 
 
-def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
+def _argument_of_loss(target: float, loss: Callable[[float], float | None]) -> float | None:
     """Return the argument from `LEAST_SEARCHED` to `MOST_SEARCHED` at which a falling loss equals the target.
 
     None if no argument gives the target, or if the loss is None at an end.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.gloo import ETHERNET_MSS, gloo_wire
+from syncline.costmodel.collectives.gloo import ETHERNET_MSS, gloo_wire_bytes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError
@@ -141,7 +141,7 @@ def predict(
             # The processes may not have made this call: then it stands for itself.
             for kind, nbytes in software.collectives.get(call, ((call.collective, call.payload_bytes),)):
                 calls.append(Call(step, kind, nbytes))
-                device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
+                device_bytes[step] += gloo_wire_bytes(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = [clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s]
     waits_s = np.add([clock.exposed_communication_s for clock in clocks], collective_work_s.mean(axis=(1, 2)))
     return Predicted(typical_step_s(clocks), float(np.median(waits_s)), device_bytes)

@@ -89,7 +89,7 @@ def cause_sentences(
     question: AdviceQuestion, rows: Sequence[PlanRow], unranked: Sequence[PlanRow], infeasible: Sequence[PlanRow]
 ) -> list[str]:
     """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens."""
-    explained_rows = [*_first_and_parallel(rows), *unranked[:1]]  # the fastest of each list, and the baseline
+    explained_rows = [*_first_and_data_parallel(rows), *unranked[:1]]  # the fastest of each list, and the baseline
     if not explained_rows:
         return []
     lines = []
@@ -115,7 +115,7 @@ def cause_sentences(
     return lines
 
 
-def _first_and_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
+def _first_and_data_parallel(rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the first row and, if another, the first row of data parallelism; an empty list without rows."""
     data_parallel = data_parallel_row(rows)
     return list(rows[:1]) if data_parallel is None or data_parallel is rows[0] else [rows[0], data_parallel]
@@ -227,7 +227,7 @@ def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]
     """Return a sentence on the times with a larger batch: the same tokens take fewer steps, and so fewer exchanges."""
     larger = replace(question, batch_tokens=LARGER_BATCH * question.batch_tokens)
     texts = []
-    for row in _first_and_parallel(rows):
+    for row in _first_and_data_parallel(rows):
         seconds = prepare_plan(larger, row["plan"], row["tokens"]).time_s(question.network)
         if np.isfinite(seconds):
             times = f"{format_seconds(seconds)} in place of {format_seconds(row['time_s'])}"

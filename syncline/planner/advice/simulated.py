@@ -74,7 +74,7 @@ def calls_by_level(
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
-    # Number of ranks for which a member of each level stands.
+    # Ranks for which a member of each level stands: it has their gathered bytes, or the part 1 / below of their sum.
     members_below = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
     levels = list(zip(groups, members_below, strict=True))  # from the innermost
     if kind == "all_reduce" and groups:
@@ -93,7 +93,7 @@ def calls_by_level(
             yield from _calls_of_groups(call, kind, group, nbytes * members_above, workers, algorithm)
     elif kind == "send":
         for group in groups_like(ranks, workers):
-            yield call._replace(group=(group[0], group[-1]), encoded_bytes=0.0)
+            yield call._replace(group=(group[0], group[-1]), encoded_bytes=0.0)  # from its first rank to its last
     else:
         for group in reversed(groups):
             yield from _calls_of_groups(call, kind, group, nbytes, workers, algorithm)
@@ -183,8 +183,8 @@ class SimulatedPlan:
             call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,
             self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
         )  # fmt: skip
-        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]  # there is one setting
-        return calls_by_level(call, ranks, self.workers, self.unit_workers, algorithm=algorithm or None)
+        (name_index,) = np.ravel(prices.name_index).tolist()  # there is one setting
+        return calls_by_level(call, ranks, self.workers, self.unit_workers, algorithm=prices.names[name_index] or None)
 
     def _simulate(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0

@@ -220,7 +220,7 @@ def round_of(settings: PageSettings, method: str) -> MethodRound:
     raise SpecError("shown", method, "one of the methods that are compared")
 
 
-def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
+def crossing_bandwidth(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
     """Return the highest bandwidth at which values cross ``wanted``, or None if there is no crossing.
 
     Between two bandwidths, values are interpolated linearly in ``1 / bandwidth``.
@@ -352,7 +352,7 @@ def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str
         if method in curves.step_s:
             step_s = curves.step_s[method]
             least_s = float(step_s[-1])  # with the highest bandwidth
-            bandwidth = crossing(curves.bandwidths, step_s, wanted=CLEARLY_FASTER * least_s)
+            bandwidth = crossing_bandwidth(curves.bandwidths, step_s, wanted=CLEARLY_FASTER * least_s)
             suffices = ALL_DRAWN if bandwidth is None else f"from {_two_digits(bandwidth)}"
             faster = "" if method == BASELINE else _faster_than_baseline(row, curves, method)
             rows.append((method, faster, suffices))
@@ -377,7 +377,7 @@ def _leaders(curves: Curves, among: set[str]) -> str:
             continue
         interval = slice(index - 1, index + 1)
         ratios = curves.step_s[leader_below][interval] / curves.step_s[leader_above][interval]
-        boundary = crossing(curves.bandwidths[interval], ratios, wanted=1.0)
+        boundary = crossing_bandwidth(curves.bandwidths[interval], ratios, wanted=1.0)
         parts.append(f"from about {_two_digits(boundary or curves.bandwidths[index])} on {leader_above}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
@@ -393,7 +393,7 @@ def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -
         return when if threshold is None else f"{when} {format_bandwidth(threshold)}"
     # The row has no threshold, for example on a network of several links.
     speedups = curves.step_s[BASELINE] / curves.step_s[method]
-    boundary = crossing(curves.bandwidths, speedups, wanted=CLEARLY_FASTER)
+    boundary = crossing_bandwidth(curves.bandwidths, speedups, wanted=CLEARLY_FASTER)
     is_faster_at_highest = speedups[-1] >= CLEARLY_FASTER
     if boundary is None:
         return ALL_DRAWN if is_faster_at_highest else "never"

@@ -77,7 +77,7 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
             misfit_cells.append(_ranking_cells(row, "", time_range_s, tied=False))
         else:
             ranked_cells.append(_ranking_cells(row, str(rank), time_range_s, tied=row["method"] in tied_methods))
-    heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in RANKED.items())]
+    heads = [("", "rank"), *((column_of(name).header, css_class) for name, css_class in RANKED.items())]
     if ranking.settings.mtbf:
         heads.append((column_of("goodput").header, "number wide"))
     sections = [("", ranked_cells), ("Does not fit into a worker's memory", misfit_cells)]
@@ -106,14 +106,14 @@ def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, fl
     speedup_range = "" if row["speedup"] is None else range_text(row, "speedup")
     return {
         "method": row["method"],
-        "place": rank,
+        "rank": rank,
         "tied": tied,
         "seconds": repr(time_s),  # all digits, as an attribute of the cell
         "time": cell_text(row, "wall_clock_s"),
         "interval": Markup(interval_picture(low_s, time_s, high_s, time_range_s, method=row["method"])),
         "between": range_text(row, "wall_clock_s"),
         "speedup": cell_text(row, "speedup"),
-        "around": "baseline" if row["method"] == BASELINE else speedup_range,  # small text beside the speedup
+        "speedup_note": "baseline" if row["method"] == BASELINE else speedup_range,
         "waits": column_of("waiting").text(waiting(row)),
         "wide": [cell_text(row, name) for name in wide_columns],  # cells that a narrow window hides
     }
@@ -216,7 +216,7 @@ def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict
     if rows[0]["goodput"] is not None:
         css_classes["goodput"] = "number"
     css_classes |= {"memory_bytes": "number rest", "energy_j": "number rest"}  # a narrow window hides the rest
-    heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in css_classes.items())]
+    heads = [("", "rank"), *((column_of(name).header, css_class) for name, css_class in css_classes.items())]
     rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
     cells = [_plan_cells(row, rank_by_id[id(row)]) for row in shown]
     return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
@@ -229,7 +229,7 @@ def _plan_cells(row: dict[str, Any], rank: int) -> dict[str, Any]:
         other_cells.append(("number", cell_text(row, "goodput")))
     other_cells += [("number rest", cell_text(row, name)) for name in ("memory_bytes", "energy_j")]
     return {
-        "place": rank,
+        "rank": rank,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),

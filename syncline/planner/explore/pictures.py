@@ -136,7 +136,7 @@ def utilisation_picture(
         )
         ends.append(y(float(shares[-1])))
     if not narrow:
-        out += _end_labels(ends, current_shares, right=margin + plot_width, between=(top, top + plot_height))
+        out += _end_labels(ends, current_shares, margin + plot_width, top, top + plot_height)
     description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
         f"{name} {share_text(value)}" for name, value in current_shares.items()
     )
@@ -144,7 +144,7 @@ def utilisation_picture(
 
 
 def _end_labels(
-    ends: Sequence[float], current_shares: Mapping[str, float], right: float, between: tuple[float, float]
+    ends: Sequence[float], current_shares: Mapping[str, float], right: float, top: float, bottom: float
 ) -> list[str]:
     """Return the names beside the ends of the lines, and a thin line from each end to its name, as SVG elements.
 
@@ -152,13 +152,13 @@ def _end_labels(
         ends: height in pixels of the end of each line.
         current_shares: method -> its share at the settings' bandwidth, in the order of the lines.
         right: pixels from the left to the end of the lines.
-        between: heights in pixels between which the names lie.
+        top, bottom: heights in pixels between which the names lie.
     """
     from syncline.analysis.axes import spread_positions  # lazy import: matplotlib is slow to load
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(current_shares, key=lambda name: -current_shares[name])
-    heights = spread_positions(sorted(ends), 16.0, between[0] + 2, between[1])  # names are 16 pixels high
+    heights = spread_positions(sorted(ends), 16.0, top + 2, bottom)  # names are 16 pixels high
     label_heights = dict(zip(by_value, heights, strict=True))
     out = []  # from left to right: the thin line, a dot in the method's colour, the name
     for method, end in zip(current_shares, ends, strict=True):

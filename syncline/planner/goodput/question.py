@@ -238,7 +238,7 @@ def _expected_goodput(
     return reformed_goodput(failures, workers, group, checkpoints, interval_s, question.work_s)
 
 
-def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
+def goodput_notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the remarks to print below the rows: trainings without progress, and costs that are 0 by default."""
     remarks = [
         f"{row['recovery']} on {counted(row['workers'], 'workers')}: {row['stuck']}." for row in rows if row["stuck"]

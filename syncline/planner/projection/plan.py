@@ -453,7 +453,7 @@ class ProjectionPlan:
         """
         codes = self._zero_codes(network)
         for traffic in self.method_plans[method_index].traffic:
-            for settings, calls in _largest_first(traffic):
+            for settings, calls in _largest_calls_first(traffic):
                 selection = PricedSettings(settings, traffic.row_of_setting[settings], network, cache)
                 texts, text_index = self._algorithm_names(calls, selection)
                 codes[settings] = by_link(shared_codes(code_by_text, texts)[text_index])
@@ -495,7 +495,7 @@ def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[E
     return regular, rare
 
 
-def _largest_first(traffic: Traffic) -> list[tuple[Indices, list[Call]]]:
+def _largest_calls_first(traffic: Traffic) -> list[tuple[Indices, list[Call]]]:
     """Return groups of a traffic's settings, and for each the different calls, the largest first.
 
     The settings of a group have the calls in the same order of size.

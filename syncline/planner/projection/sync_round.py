@@ -113,7 +113,6 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
     waits = sorted((span for span in spans if span.kind == "wait"), key=lambda span: span.start_s)
     # The worker computes between its waits.
     begins_s, ends_s = [0.0, *(wait.end_s for wait in waits)], [*(wait.start_s for wait in waits), end_s - start_s]
-    computing = [
-        ActivitySpan("compute", "", *times) for times in zip(begins_s, ends_s, strict=True) if times[0] < times[1]
-    ]
+    intervals = zip(begins_s, ends_s, strict=True)
+    computing = [ActivitySpan("compute", "", begin, end) for begin, end in intervals if begin < end]
     return MethodRound(steps, end_s - start_s, (*computing, *waits, *network_spans))

@@ -209,7 +209,7 @@ def _training_fields(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTr
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)  # time and its bounds
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
-        fields, tokens_to_target = _losses(method, spec, options)
+        fields, tokens_to_target = _loss_fields(method, spec, options)
         if options.target_loss is not None:  # both are unknown unless a fit gives the tokens
             steps, seconds = 0.0, None
         if tokens_to_target is not None:
@@ -274,7 +274,7 @@ def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | Non
     )  # fmt: skip
 
 
-def _losses(
+def _loss_fields(
     method: MethodBase, spec: ProjectSpec, options: WholeTraining
 ) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
     """Return the fields of a training's loss; for a target loss also the tokens to it, and their `TokenFactor`.

@@ -146,7 +146,8 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         now_holds = current.is_met
     spans_by_bound = [feasible_spans(trials, bound_index) for bound_index in range(len(BOUNDS))]
     predicted, optimistic, pessimistic = spans_by_bound
-    value, low, high, met_above = solved_value(spans_by_bound, variable.sense, variable.grid[0])
+    lowest, *_ = variable.grid
+    value, low, high, met_above = solved_value(spans_by_bound, variable.sense, lowest)
     row_value, reason = value, None  # the value whose projection gives the answer's other columns
     if value is None and predicted.holds == "always":  # the row is at the value nearest to missing the target
         met = {tried: trial for tried, trial in trials.evaluations.items() if trial.is_met}
@@ -158,7 +159,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     (trial,) = trials.evaluate([row_value])
     shortest = None  # the shortest period that meets the target
     if variable.name == "period" and predicted.spans:
-        shortest = variable.grid[0] if predicted.spans[0].first is None else predicted.spans[0].first
+        shortest = lowest if predicted.spans[0].first is None else predicted.spans[0].first
     answer_fields = {
         "sought": variable.name, "of": variable.owner, "level": variable.place.name if variable.place else None,
         "unit": variable.unit, "target": question.describe(),
@@ -233,7 +234,7 @@ def network_rows(question: InverseProblem, spec: ProjectSpec, network: Network) 
 
     Methods for which every link has a known cost come first, by money; the others follow, by bandwidth.
     """
-    keys_and_rows = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
+    keys_and_rows = [_cheapest_link_row(question, spec, network, method) for method in question.methods(spec)]
     keys_and_rows.sort(key=itemgetter(0))
     first_key, _ = keys_and_rows[0]
     for rank, (key, row) in enumerate(keys_and_rows, start=1):
@@ -242,7 +243,7 @@ def network_rows(question: InverseProblem, spec: ProjectSpec, network: Network) 
     return [row for _, row in keys_and_rows]
 
 
-def _cheapest_link(
+def _cheapest_link_row(
     question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
 ) -> tuple[tuple[bool, bool, float], dict[str, Any]]:
     """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.

@@ -112,7 +112,7 @@ def evaluate_settings(
             ]
         network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]
         if targets.need_shares:
-            network_shares = _shares(method_spec, networks)
+            network_shares = _step_shares(method_spec, networks)
         for row, step_shares in zip(rows, network_shares, strict=True):
             evaluations.append(_evaluation(dict(row), step_shares, method_spec, method, targets, training))
     return evaluations
@@ -184,7 +184,7 @@ ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
 
 
-def _shares(spec: ProjectSpec, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
+def _step_shares(spec: ProjectSpec, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
     """Return for each network, by target, the share of a step that the target limits; the spec has one method."""
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing = computing_bounds(plan)
@@ -288,7 +288,7 @@ def _span_end(trials: Trials, low: float, high: float, bound_index: int) -> floa
     """Return the end of a span, by bisection between a value that meets the target and one that does not."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
-        inner_values = trials.variable.between(
+        inner_values = trials.variable.values_between(
             low, high, float(at_low.margins[bound_index]), float(at_high.margins[bound_index])
         )
         if not inner_values:  # low and high are as close as the answer needs

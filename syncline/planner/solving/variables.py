@@ -84,7 +84,7 @@ class DecisionVariable:
     current_value: float | None
     place: LinkPlace | None = None
 
-    def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
+    def values_between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
         """Choose values to try between one that meets a target and one that does not; none if the two are close.
 
         The values lie near the point where a line through both margins crosses 0, and in the middle, so that every

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Call, Link
-from syncline.costmodel.collectives.gloo import gloo_s, gloo_wire
+from syncline.costmodel.collectives.gloo import gloo_s, gloo_wire_bytes
 from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.measure.validation.predicted import Software, predict, sent_by_step, typical_step_s
 from syncline.runs.training.trained import Trained
@@ -55,8 +55,8 @@ def test_a_step_is_what_the_software_takes_and_then_the_collectives() -> None:
 def test_what_devices_send() -> None:
     sent = ((SYNC,), (), (VOTE,))
     got = predict(trained(*sent), software([0.01] * 3, *sent), LINE, 2, segment_bytes=8948)
-    wire = [gloo_wire("all_reduce", 2, 4000, 8948), None, gloo_wire("all_to_all", 2, 1000, 8948)]
-    vote = wire[2].total_bytes + gloo_wire("all_gather", 2, 500, 8948).total_bytes
+    wire = [gloo_wire_bytes("all_reduce", 2, 4000, 8948), None, gloo_wire_bytes("all_to_all", 2, 1000, 8948)]
+    vote = wire[2].total_bytes + gloo_wire_bytes("all_gather", 2, 500, 8948).total_bytes
     assert got.device_bytes.tolist() == [wire[0].total_bytes, 0.0, vote]
 
 

@@ -15,7 +15,7 @@ from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
     caveat,
     computing_shares,
-    crossing,
+    crossing_bandwidth,
     curves,
     headline,
     leading_methods,
@@ -67,8 +67,8 @@ def test_the_curves_are_known_at_any_bandwidth_when_they_are_at_one():
 
 def test_crossings_are_those_of_a_line_in_the_inverse():
     bandwidths = np.geomspace(1, 1e4, 9)
-    assert crossing(bandwidths, 1 + 50 / bandwidths, 2.0) == pytest.approx(50.0)
-    assert crossing(bandwidths, np.ones(9), 2.0) is None
+    assert crossing_bandwidth(bandwidths, 1 + 50 / bandwidths, 2.0) == pytest.approx(50.0)
+    assert crossing_bandwidth(bandwidths, np.ones(9), 2.0) is None
 
 
 def test_on_one_link_thresholds_are_the_rows():
@@ -84,7 +84,7 @@ def test_on_one_link_thresholds_are_the_rows():
 def test_thresholds_of_sites_are_where_projections_cross():
     settings = replace(SITES, methods=("diloco",), latency=1e-6, workers=2, batch=65536)
     over = curves(settings)
-    at = crossing(over.bandwidths, over.step_s[BASELINE] / over.step_s["diloco"], 1.05)
+    at = crossing_bandwidth(over.bandwidths, over.step_s[BASELINE] / over.step_s["diloco"], 1.05)
     assert at is not None
     rows = [
         sl.project(explored_spec(replace(settings, bandwidth=at * k)).fields).rows[1]["speedup"] for k in (0.8, 1.25)
