@@ -115,7 +115,7 @@ def test_three_workers_are_three_loops_that_meet(rule: Any, averaged: tuple[str,
 
 @pytest.mark.parametrize(("rule", "averaged"), [(Lamb, "v"), (torch.optim.AdamW, "exp_avg")])
 @pytest.mark.parametrize("kind", ["local", "diloco"])
-def test_workers_average_as_many_numbers_before_a_parameters_first_gradient(kind: str, rule: Any, averaged: str) -> None:
+def test_workers_send_as_many_numbers_before_a_parameters_first_gradient(kind: str, rule: Any, averaged: str) -> None:
     """Another worker may have had the gradient, and has the state: all hand over tensors of one size."""
     params = stacked(2)
     method = built(kind, {"kind": "torch", "target": rule, "average_states": [averaged]}, params, 2, period=3)
