@@ -81,8 +81,8 @@ def dct_matrix(n: int) -> Tensor:
 
     It is ``C_kj = sqrt(2/n) cos(pi (j + 1/2) k / n)``, with row 0 divided by ``sqrt(2)``.
     """
-    k = torch.arange(n, dtype=torch.float64).unsqueeze(1)
-    j = torch.arange(n, dtype=torch.float64)
+    k = torch.arange(n, dtype=torch.float64, device="cpu").unsqueeze(1)
+    j = torch.arange(n, dtype=torch.float64, device="cpu")
     c = math.sqrt(2 / n) * torch.cos(math.pi * (j + 0.5) * k / n)
     c[0] /= math.sqrt(2)
     return c
@@ -97,7 +97,7 @@ def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 def random_matrix(n: int, step: int) -> Tensor:
     """Return a random orthonormal n by n matrix in fp64, which is new in each step and equal on all workers."""
     source = torch.Generator().manual_seed(seed64(0, "random basis", n, step))
-    q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=source))
+    q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=source, device="cpu"))
     return q * torch.sign(r.diagonal())  # these signs make the distribution uniform
 
 
@@ -168,10 +168,11 @@ def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
     It does if the products add their terms in order. Most BLAS libraries do so, except for small matrices.
     """
     source = torch.Generator().manual_seed(0)
-    entries = torch.randn(1, num_blocks, math.prod(lengths), generator=source)
+    options: dict[str, Any] = {"generator": source, "dtype": torch.float32, "device": "cpu"}
+    entries = torch.randn(1, num_blocks, math.prod(lengths), **options)
     index = largest_indices(entries, entries.shape[-1] // 4)  # any share shows the order of additions
     value = entries.gather(-1, index)
-    matrices: list[Tensor | None] = [torch.randn(length, length, generator=source).mT for length in lengths]
+    matrices: list[Tensor | None] = [torch.randn(length, length, **options).mT for length in lengths]
     blocks = torch.zeros_like(entries).scatter_(-1, index, value).unflatten(-1, lengths)
     by_loop = transform_sparse(KERNELS.load(), index, value, lengths, matrices)
     return torch.equal(by_loop, change_basis(blocks, matrices))
@@ -306,7 +307,7 @@ def mean_pairs(
     """
     replicas, num_blocks, workers, k = index.shape
     num_entries = min(workers * k, block_size)
-    mean_index = torch.empty(replicas, num_blocks, num_entries, dtype=torch.int64)
+    mean_index = torch.empty(replicas, num_blocks, num_entries, dtype=torch.int64, device="cpu")
     mean_value = value.new_empty(replicas, num_blocks, num_entries)
     loops.mean_of_pairs(
         index.reshape(-1, workers, k).numpy(),

@@ -37,8 +37,8 @@ def largest_indices(x: Tensor, k: int) -> Tensor:
     if not loops:
         return _by_topk(x, k)
     rows = x.detach().reshape(-1, x.shape[-1]).contiguous()
-    indices = torch.empty(len(rows), k, dtype=torch.int64)
-    is_complete = torch.empty(len(rows), dtype=torch.bool)
+    indices = torch.empty(len(rows), k, dtype=torch.int64, device="cpu")
+    is_complete = torch.empty(len(rows), dtype=torch.bool, device="cpu")
     group_length = max(1, rows.shape[1] // (GROUPS_PER_ENTRY * k))
     loops.find_largest(rows.view(torch.int32).numpy(), k, group_length, indices.numpy(), is_complete.numpy())
     if not is_complete.all():  # rows with ties or NaN

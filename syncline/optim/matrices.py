@@ -121,7 +121,7 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
     if x.is_meta:  # only the shape matters
         return x.new_empty(x.shape[0], length, rank)
     source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
-    columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)
+    columns = torch.randn(length, rank, generator=source, dtype=torch.float64, device="cpu").to(x)
     return columns.expand(x.shape[0], length, rank).contiguous()
 
 

@@ -341,7 +341,7 @@ def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | in
     fits_in_byte = levels <= MOST_LEVELS_IN_A_BYTE
     loops = compiled_loops(x) if fits_in_byte else None
     if loops:
-        norm, integers = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8)
+        norm, integers = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8, device="cpu")
         loops.draw_levels(
             x.detach().contiguous().numpy(),
             norms=nonzero_norm(norm).view(-1).numpy(),
@@ -367,7 +367,7 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
     adds_in_order = workers <= MOST_ADDED_IN_ORDER  # so that the compiled loop gives the same bits
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
-        means = torch.empty(len(integers), integers.shape[2])
+        means = units.new_empty(len(integers), integers.shape[2])
         numbers, flat_units = integers.contiguous().numpy(), units.reshape(units.shape[:2]).numpy()
         loops.mean_of_levels(numbers, flat_units, levels=np.float32(levels), out=means.numpy())
         return means

@@ -308,7 +308,7 @@ def fused_adam(
     for g in gs:
         worker_gs += (g if g[0].is_contiguous() else g.contiguous()).unbind(0)
     worker_xs, worker_us, worker_vs = ([x for tensor in tensors for x in tensor.unbind(0)] for tensors in (xs, us, vs))
-    steps = [torch.tensor(float(t + 1))] * len(worker_xs)
+    steps = [torch.tensor(float(t + 1), device="cpu")] * len(worker_xs)
     torch._fused_adam_(
         worker_xs, worker_gs, worker_us, worker_vs, max_exp_avg_sqs=[], state_steps=steps, lr=lr, beta1=betas[0],
         beta2=betas[1], eps=eps, weight_decay=0.0, amsgrad=False, maximize=False,

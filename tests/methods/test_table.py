@@ -16,6 +16,7 @@ from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
+from syncline.optim.demo import dct_matrix, dct_matrix_on
 from syncline.planner.projection.memory_plan import memory_of
 from syncline.problems import Rows
 from syncline.sim import clock
@@ -140,6 +141,22 @@ def test_a_deep_copy_in_mid_run_continues_identically(name: str) -> None:
         assert torch.equal(task.params[key], whole.params_then[key])
     assert copied.comm.ledger.records == whole.ledger.records
     assert comm.ledger.records == [record for record in whole.ledger.records if record.step < STEPS]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "torch" not in name])
+def test_the_default_device_of_torch_changes_nothing(name: str) -> None:
+    """What a method draws or looks up is on the CPU, whatever a script sets; a default of GPUs would raise errors."""
+    comm = SimulatedCommunicator(4)
+    task = BOWLS.build(rows_of(comm, (0,)))
+    method = METHODS[name].spec.build(parameter_groups(task), comm)
+    for table in (dct_matrix, dct_matrix_on):
+        table.cache_clear()
+    for t in range(3):
+        task.step_gradients(t)
+        with torch.device("meta"):  # a tensor made there has no values
+            method.step()
+    expected = in_simulator(name, steps=3).params
+    assert all(torch.equal(p, expected[key]) for key, p in task.params.items())
 
 
 def differs(tensor: torch.Tensor) -> bool:
