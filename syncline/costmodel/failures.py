@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.layouts.groups import slowest_message_s
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.numerics.arrays import require
+from syncline.files import read_csv
 from syncline.units import format_seconds
 
 DAY_S = 86400.0
@@ -126,48 +128,18 @@ class PublishedRate(NamedTuple):
     spares_source: str
 
 
-def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
-    """Return the rate of failures of single accelerators that interrupt a training ``count`` times in ``days`` days."""
-    return (FailureRate(days * DAY_S * accelerators / count),)
+def _published_rates() -> Iterator[tuple[str, PublishedRate]]:
+    """Yield the name and the rate of each line of ``failure_rates.csv``: failures of some units in some days."""
+    for row in read_csv(Path(__file__).with_name("failure_rates.csv")):
+        unit_s = float(row["days"]) * DAY_S * float(row["units"])
+        per: Any = row["unit"]
+        yield row["name"], PublishedRate(
+            (FailureRate(unit_s / float(row["failures"]), per),), row["description"], row["source"],
+            int(row["node_accelerators"]), int(row["spares"]), row["spares_source"],
+        )  # fmt: skip
 
 
-FAILURE_RATES: dict[str, PublishedRate] = {
-    "llama-3": PublishedRate(
-        _interruptions(419, 16_384, 54),
-        "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
-        "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 of 466 interruptions in "
-        "54 days; the other 47 were planned.",
-        node_accelerators=1,
-        spares=8192,
-        spares_source="the training used 16K of the cluster's 24K GPUs, section 3.3.1",
-    ),
-    "opt-175b": PublishedRate(
-        _interruptions(35, 992, 60),
-        "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
-        "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
-        "more that were automatic, by their own estimate, are not counted.",
-        node_accelerators=1,
-        spares=800,
-        spares_source="flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
-    ),
-    "meta-rsc-1": PublishedRate(
-        (FailureRate(1000 / 6.50 * DAY_S, "node"),),
-        "failures of nodes of 8 A100s: one of a node in 154 days",
-        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (arXiv 2410.21680, "
-        "2024): 6.50 failures per thousand node-days on RSC-1.",
-        node_accelerators=8,
-        spares=3200,
-        spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
-    ),
-    "meta-rsc-2": PublishedRate(
-        (FailureRate(1000 / 2.34 * DAY_S, "node"),),
-        "failures of nodes of 8 A100s: one of a node in 427 days",
-        "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
-        node_accelerators=8,
-        spares=1600,
-        spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
-    ),
-}
+FAILURE_RATES: dict[str, PublishedRate] = dict(_published_rates())
 """Published rates by name, with exponential times between failures, because the sources give only rates."""
 
 
