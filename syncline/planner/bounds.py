@@ -11,13 +11,14 @@ A speedup compares two methods on one machine and one network, so that both vary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 
 
 class Factors(NamedTuple):
@@ -44,19 +45,26 @@ class StepTimeVariants(NamedTuple):
     more_communication: Floats
 
 
-class LowAndHigh(Protocol):
-    """An object with the factors between which a quantity lies: one uncertainty, or several as arrays."""
+class FactorBounds(NamedTuple):
+    """Uncertainties of several times: the factors between which each time lies, and the measurements behind them.
 
-    @property
-    def low(self) -> Any:
-        """Return the lower bound of the factor, or of each setting's factor."""
+    Attributes:
+        basis: measurements behind each pair of factors, in words.
+    """
 
-    @property
-    def high(self) -> Any:
-        """Return the upper bound of the factor, or of each setting's factor."""
+    low: Floats
+    high: Floats
+    basis: list[str]
+
+    def select(self, indices: Sequence[int]) -> FactorBounds:
+        """Return the bounds of the times with these indices."""
+        return FactorBounds(self.low[indices], self.high[indices], [self.basis[index] for index in indices])
 
 
-def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
+Bounded = Uncertainty | FactorBounds
+
+
+def at_bounds(computing: Bounded, communication: Bounded) -> tuple[Factors, Factors, Factors, Factors]:
     """Return the factors of the variants in `StepTimeVariants`: computing or communication at a bound, the other 1."""
     return (
         Factors(computing=computing.low), Factors(computing=computing.high),

@@ -97,7 +97,6 @@ def _from_last_start(row: Record, last_start_s: float) -> Record:
 
 
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
-    """Return the title of a table: the collective, the size, the workers and the network."""
     # A name with a comma is the network's description, which follows.
     name = f"{network.name}: " if network.name and "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZE_MEANINGS.get(kind, '')}".rstrip()

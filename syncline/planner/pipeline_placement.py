@@ -34,14 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.placed import DIRECT
-from syncline.costmodel.layouts.layout import (
-    GIVEN,
-    REPLICAS_INSIDE,
-    STAGES_INSIDE,
-    position_count,
-    positions_by_place,
-    ruled_positions,
-)
+from syncline.costmodel.layouts import layout
 from syncline.costmodel.layouts.pipelines import CENTRAL, gpipe_ends_s
 from syncline.costmodel.network.link import Link, among, topology
 from syncline.costmodel.network.matrix import Matrix
@@ -281,14 +274,14 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         SynclineError: a schedule that cannot finish.
     """
     pipeline = spec.pipeline(schedule)
-    if spec.placement == GIVEN or isinstance(network, Link):  # on one link per worker all placements are alike
+    if spec.placement == layout.GIVEN or isinstance(network, Link):  # on one link per worker all placements are alike
         timeline = run_pipeline(pipeline, network)
-        return PlacedPipeline(GIVEN, [], network, timeline, candidates={GIVEN: timeline.makespan_s})
+        return PlacedPipeline(layout.GIVEN, [], network, timeline, candidates={layout.GIVEN: timeline.makespan_s})
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _candidate_positions(spec, schedule, network).items():
         # A spec may name positions beyond those that as many ranks need.
-        num_positions = max(position_count(network, len(positions)), int(positions.max()) + 1)
+        num_positions = max(layout.position_count(network, len(positions)), int(positions.max()) + 1)
         placed = among(topology(network, num_positions), positions)
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
@@ -306,15 +299,15 @@ def _candidate_positions(spec: PipelineSpec, schedule: str, network: Network) ->
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):  # the spec names the place of each rank
         return {NAMED: np.array(spec.positions(network))}
-    ordered_ranks = positions_by_place(network, ranks, spec.message_bytes())
+    ordered_ranks = layout.positions_by_place(network, ranks, spec.message_bytes())
     positions_by_rule = {
-        rule: ruled_positions(rule, ordered_ranks, spec.stages, spec.replicas)
-        for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
+        rule: layout.ruled_positions(rule, ordered_ranks, spec.stages, spec.replicas)
+        for rule in (layout.STAGES_INSIDE, layout.REPLICAS_INSIDE)
     }
     if spec.placement in positions_by_rule:
         return {spec.placement: positions_by_rule[spec.placement]}
-    starts = {GIVEN: np.arange(ranks)} | positions_by_rule
-    position_topology = topology(network, position_count(network, ranks))
+    starts = {layout.GIVEN: np.arange(ranks)} | positions_by_rule
+    position_topology = topology(network, layout.position_count(network, ranks))
     # Swaps inside a place of a matrix change nothing; on other networks each position is a place of its own.
     places = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
     clock = PlacementClock(pipeline_work(spec, schedule), position_topology)

@@ -55,7 +55,6 @@ class LayoutSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _expand_text(cls, value: Any) -> Any:
-        """Return the fields of a layout that is written as text."""
         return layout_fields(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")

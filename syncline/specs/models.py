@@ -17,15 +17,7 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.errors import SpecError
 from syncline.fields import INSTANCE, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
-from syncline.specs.cluster.reading import (
-    SUFFIXES,
-    Description,
-    Name,
-    fields_of_file,
-    name_or_file,
-    parse_fields,
-    read_text,
-)
+from syncline.specs.cluster import reading
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
@@ -43,10 +35,10 @@ LLAMA_LIKE: dict[str, Any] = {"gated": True, "fused_gate": False, "norms_per_lay
 CONFIG_FIELDS = ("model_type", "hidden_size", "n_embd", "num_hidden_layers", "n_layer", "vocab_size", "architectures")
 """Fields of configs: each config has one of them, and no description by a ``ModelShape``'s fields has any."""
 
-_TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": Name}
+_TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": reading.Name}
 
 
-class _Described(Description):
+class _Described(reading.Description):
     """The base of `ModelDescribed`."""
 
     needs = "a value: a model's shape has layers, width, heads, vocabulary and sequence"
@@ -80,15 +72,15 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
         return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
-    if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *SUFFIXES))):
+    if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *reading.SUFFIXES))):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, path, EXAMPLE), path)
+        return _from_mapping(reading.parse_fields(value, path, EXAMPLE), path)
     if callable(value):
         return _from_object(value, path)
     name = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
-        raise SpecError(path, value, name_or_file(BY_NAME.names(), name, "a config.json, or a .yaml file"))
+        raise SpecError(path, value, reading.name_or_file(BY_NAME.names(), name, "a config.json, or a .yaml file"))
     return _model_of_reference(name, BY_NAME.get(name, path), path)
 
 
@@ -121,14 +113,14 @@ def _from_file(file: Path, path: str) -> ModelShape:
     """Return the model of a ``config.json`` or of a YAML file with a model's fields."""
     if file.suffix == ".json":
         try:
-            fields = json.loads(read_text(file, path))
+            fields = json.loads(reading.read_text(file, path))
         except (ValueError, RecursionError) as error:
             raise SpecError(path, str(file), f"a file in JSON ({error})") from None
         if not isinstance(fields, dict):
             raise SpecError(path, str(file), EXAMPLE)
     else:
-        fields = dict(fields_of_file(file, path, EXAMPLE))
-    names_file = str(fields.get("kind")).endswith((".json", *SUFFIXES))
+        fields = dict(reading.fields_of_file(file, path, EXAMPLE))
+    names_file = str(fields.get("kind")).endswith((".json", *reading.SUFFIXES))
     if names_file:
         expected = f"a model's name; {file} is itself a file, which cannot name another one"
         raise SpecError(f"{path}.kind", fields["kind"], expected)

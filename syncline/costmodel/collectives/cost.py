@@ -38,33 +38,11 @@ from typing import Literal
 
 import numpy as np
 
+from syncline.costmodel.collectives import hierarchical, table
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.gloo import GlooAlgorithm, gloo_s, gloo_sent_bytes
-from syncline.costmodel.collectives.hierarchical import (
-    HIERARCHIES,
-    Hierarchy,
-    Inner,
-    Peers,
-    all_sizes,
-    flat_link,
-    level_parts,
-    peers,
-)
 from syncline.costmodel.collectives.nccl import NVLINK, NcclAlgorithm, measured_all_reduce_s, nccl_sockets_s, nvlink_s
 from syncline.costmodel.collectives.placed import DirectAlgorithm, PlacedAlgorithm, direct_s
-from syncline.costmodel.collectives.table import (
-    ALGORITHMS,
-    MEASURED,
-    SERVERS,
-    TABLE,
-    TIMED_AS_A_WHOLE,
-    algorithm_name,
-    algorithms_on,
-    default_algorithm,
-    gpu_nodes,
-    link_of_all,
-    nccl_on,
-)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require_call
@@ -84,7 +62,7 @@ def rounds_and_block(
 
     The arguments are those of `collective_s`, with an algorithm for any network, the collective's first by default.
     """
-    name = algorithm_name(kind, algorithm)
+    name = table.algorithm_name(kind, algorithm)
     require_call(workers, nbytes)
     if name not in FLAT[kind]:
         raise SpecError(f"{kind}.algorithm", name, one_of(FLAT[kind], name))
@@ -121,16 +99,16 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, NETWORKS['wan'].network, 'recursive-doubling'):.3f}"
     '0.075'
     """
-    name = algorithm_name(kind, default_algorithm(kind, network) if algorithm is None else algorithm)
+    name = table.algorithm_name(kind, table.default_algorithm(kind, network) if algorithm is None else algorithm)
     require_call(workers, nbytes)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
-    if name in HIERARCHIES[kind]:
-        return hierarchy_s(kind, name, levels=peers(network, int(workers)), nbytes=nbytes, rule=rule)
-    if name == MEASURED:
-        return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
+    if name in hierarchical.HIERARCHIES[kind]:
+        return hierarchy_s(kind, name, levels=hierarchical.peers(network, int(workers)), nbytes=nbytes, rule=rule)
+    if name == table.MEASURED:
+        return measured_all_reduce_s(workers, nbytes, table.link_of_all(network, int(np.max(workers))))
     if name == NVLINK:
-        return nvlink_s(kind, nbytes, gpu_nodes(network, workers))
+        return nvlink_s(kind, nbytes, table.gpu_nodes(network, workers))
     return _flat_s(kind, name, workers, nbytes, network, rule)
 
 
@@ -142,8 +120,8 @@ def _flat_s(
     Raises:
         NoClosedForm: the workers' links differ.
     """
-    definition = TABLE[kind][name]
-    link = network if isinstance(network, Link) else flat_link(network, int(workers))
+    definition = table.TABLE[kind][name]
+    link = network if isinstance(network, Link) else hierarchical.flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep and events simulate this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
@@ -154,7 +132,7 @@ def _flat_s(
     if isinstance(definition, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link, costs=network.gloo)
     if isinstance(definition, NcclAlgorithm):
-        return nccl_sockets_s(kind, workers, nbytes, link, costs=nccl_on(network))
+        return nccl_sockets_s(kind, workers, nbytes, link, costs=table.nccl_on(network))
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
@@ -193,7 +171,7 @@ def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: Int
 
 
 def hierarchy_s(
-    kind: str, name: str, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager"
+    kind: str, name: str, levels: Sequence[hierarchical.Peers], nbytes: FloatOrArray, rule: Rule = "eager"
 ) -> FloatOrArray:
     """Return the seconds of a hierarchical collective, a sum over the levels.
 
@@ -207,7 +185,7 @@ def hierarchy_s(
     Raises:
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
-    hierarchy = HIERARCHIES[kind][name]
+    hierarchy = hierarchical.HIERARCHIES[kind][name]
     *inner_levels, outermost = levels
     tree_levels = levels if hierarchy.leaders else ()  # levels with a tree among the leaders, whose messages go one way
     if kind == "all_reduce":
@@ -220,7 +198,7 @@ def hierarchy_s(
             raise NoClosedForm(f"{kind}.algorithm", name, expected)
     seconds: FloatOrArray = 0.0
     if kind != "all_reduce":
-        for index, nbytes_at_level in level_parts(kind, [level.size for level in levels], nbytes):
+        for index, nbytes_at_level in hierarchical.level_parts(kind, [level.size for level in levels], nbytes):
             level = levels[index]
             link = level.leader_link if hierarchy.leaders else level.link
             seconds = seconds + _on_link_s(kind, hierarchy.between, level.size, nbytes_at_level, link, rule)
@@ -263,16 +241,16 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
     """
-    names = algorithms_on(kind, network, workers)
-    if names[0] in TIMED_AS_A_WHOLE:  # measured times, or NCCL's on NVLink
+    names = table.algorithms_on(kind, network, workers)
+    if names[0] in table.TIMED_AS_A_WHOLE:  # measured times, or NCCL's on NVLink
         return names[0]
-    times = {name: closed_form_s(kind, workers, nbytes, network, name) for name in names if name not in SERVERS}
+    times = {name: closed_form_s(kind, workers, nbytes, network, name) for name in names if name not in table.SERVERS}
     known_times = {name: seconds for name, seconds in times.items() if seconds is not None}
     return min(known_times, key=known_times.__getitem__, default=names[0])
 
 
 def wire_bytes(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: Inner = None
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None, group: hierarchical.Inner = None
 ) -> FloatOrArray:
     """Return the bytes that each worker sends in a collective, as the mean over the workers.
 
@@ -282,14 +260,14 @@ def wire_bytes(
 
     The arguments are those of `collective_s`; the collective's first algorithm is the default.
     """
-    name = algorithm_name(kind, algorithm)
+    name = table.algorithm_name(kind, algorithm)
     require_call(workers, nbytes)
-    definition = TABLE[kind][name]
-    if isinstance(definition, Hierarchy):
-        sizes = all_sizes(int(workers), group)
+    definition = table.TABLE[kind][name]
+    if isinstance(definition, hierarchical.Hierarchy):
+        sizes = hierarchical.all_sizes(int(workers), group)
         total_bytes: FloatOrArray = 0.0
         if kind != "all_reduce":
-            for index, part_bytes in level_parts(kind, sizes, nbytes):
+            for index, part_bytes in hierarchical.level_parts(kind, sizes, nbytes):
                 sender_bytes = wire_bytes(kind, sizes[index], part_bytes, definition.between)
                 workers_per_sender = math.prod(sizes[:index]) if definition.leaders else 1
                 total_bytes = total_bytes + sender_bytes / workers_per_sender
@@ -305,7 +283,7 @@ def wire_bytes(
     if isinstance(definition, NcclAlgorithm):
         return definition.sent(workers, nbytes)
     if not isinstance(definition, Algorithm):  # all others send as many bytes as the collective's first algorithm
-        definition = FLAT[kind][ALGORITHMS[kind][0]]
+        definition = FLAT[kind][table.ALGORITHMS[kind][0]]
     sent_bytes = definition.nbytes if definition.sent is None else definition.sent
     return sent_bytes(workers, nbytes)
 

@@ -185,12 +185,7 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
 
 
 def _ring_s(
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    costs: NcclCosts,
-    laps: int = 1,
-    in_parts: bool = True,
+    workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts, laps: int = 1, in_parts: bool = True
 ) -> FloatOrArray:
     """Return the seconds of a ring's laps, in which each worker forwards blocks of n/P or n bytes, piece by piece."""
     block_bytes = np.divide(nbytes, workers) if in_parts else nbytes

@@ -41,30 +41,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.collectives import nccl, table
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.nccl import (
-    BASE_US,
-    LL_BYTES_PER_S,
-    NETWORK_LL_BYTES_PER_S,
-    NETWORK_POST_US,
-    NVLINK,
-    PROTOCOLS,
-    RING_PARTS,
-    STEP_US,
-    TREE_EFFICIENCY,
-    TREE_PARTS,
-)
-from syncline.costmodel.collectives.table import (
-    ALGORITHMS,
-    TABLE,
-    algorithm_name,
-    algorithms_on,
-    default_algorithm,
-    is_library_algorithm,
-    knows_library,
-    nccl_on,
-)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network, Topology
@@ -119,18 +98,18 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, ndr) for name in (None, "auto", "gloo", "nccl")]
     ['ring', 'rabenseifner', 'gloo-ring', 'double-binary-tree']
     """
-    first = algorithm_name(kind)
+    first = table.algorithm_name(kind)
     if name is None:
-        return default_algorithm(kind, network)
+        return table.default_algorithm(kind, network)
     if name == "auto":
         return best_algorithm(kind, workers, nbytes, network)
     if name == "gloo":
         return GLOO.get(kind, first)
     if name == "nccl":
         return _by_nccl(kind, workers, nbytes, network)
-    if name in TABLE[kind]:
+    if name in table.TABLE[kind]:
         return name
-    all_names: set[str] = set().union(*TABLE.values())
+    all_names: set[str] = set().union(*table.TABLE.values())
     if name not in all_names:
         raise SpecError("algorithm", name, one_of({*all_names, *POLICIES}, name))
     return first
@@ -142,7 +121,7 @@ def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
     The other is a double binary tree for an all-reduce, and PAT for `PAT_KINDS` between nodes of a single GPU.
     """
     name = "ring" if kind == "all_reduce" else NEAREST_TO_NCCL[kind]
-    if nccl_on(network) is not None:
+    if table.nccl_on(network) is not None:
         name = NCCL_RUNS.get(kind, name)
     if kind == "all_reduce":
         return name, "double-binary-tree"
@@ -166,14 +145,14 @@ def algorithm_for(
     """
     name = user_choice(algorithms, kind) or None
     # In these cases the bytes and the number of workers, which may be arrays, do not matter.
-    if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):
+    if name in table.ALGORITHMS[kind] or (name is None and not table.knows_library(network)):
         return name
     return chosen_algorithm(name, kind, workers, nbytes, network)
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
     """Return an algorithm's name; by default ``auto``, or None if the network has a library (`knows_library`)."""
-    return name or (None if knows_library(network) else "auto")
+    return name or (None if table.knows_library(network) else "auto")
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
@@ -183,24 +162,25 @@ def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
     """
     for kind in GLOO:  # all collectives but `send`
         name = user_choice(algorithms, kind)
-        if name is None and knows_library(network):
-            name = default_algorithm(kind, network)
-        if name != "gloo" and not is_library_algorithm(kind, name):  # policy `gloo` always takes gloo's
+        if name is None and table.knows_library(network):
+            name = table.default_algorithm(kind, network)
+        if name != "gloo" and not table.is_library_algorithm(kind, name):  # policy `gloo` always takes gloo's
             return False
     return True
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
     """Return the algorithm nearest to the one that NCCL would choose, the fastest by `nccl_estimates_s`."""
-    if NVLINK in algorithms_on(kind, network, workers):
-        return NVLINK
+    if nccl.NVLINK in table.algorithms_on(kind, network, workers):
+        return nccl.NVLINK
     usual, *others = nccl_names(kind, network)
     if workers < 2 or not others:  # nothing is sent, or there is no choice
         return usual
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
-    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # `kind` is all_reduce, as others have one name
+    # `kind` is all_reduce, as the others have one name.
+    if "hierarchical" in table.algorithms_on("all_reduce", network, workers):
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
     (other,) = others
     return usual if is_ring else other
@@ -229,26 +209,30 @@ def nccl_estimates_s(
     steps, network_steps = laps * (workers - 1), laps * (nodes - 1)  # a ring's steps, in all and between nodes
     nbytes = nbytes * workers if kind == "all_gather" else nbytes
     size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
-    two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
-    ll_limit = {1: LL_BYTES_PER_S[4], 2: two_nodes_limit}.get(nodes, more_nodes_limit)  # in one node: of Hopper
+    two_nodes_limit, more_nodes_limit = nccl.NETWORK_LL_BYTES_PER_S
+    ll_limit = {1: nccl.LL_BYTES_PER_S[4], 2: two_nodes_limit}.get(nodes, more_nodes_limit)  # in one node: of Hopper
     tree_levels = nodes.bit_length() - 1
     estimates: dict[tuple[str, str], FloatOrArray] = {}
-    for index, protocol in enumerate(PROTOCOLS):
+    for index, protocol in enumerate(nccl.PROTOCOLS):
         if protocol == "LL128" and fabric != "nvlink":
             continue
-        inner_us = {name: row[index] for name, row in STEP_US[fabric].items()}
-        network_us = {name: row[index] for name, row in STEP_US["net"].items()}
-        ring_us = max(inner_us["ring"], NETWORK_POST_US[index] if nodes > 1 else 0.0)
+        inner_us = {name: row[index] for name, row in nccl.STEP_US[fabric].items()}
+        network_us = {name: row[index] for name, row in nccl.STEP_US["net"].items()}
+        ring_us = max(inner_us["ring"], nccl.NETWORK_POST_US[index] if nodes > 1 else 0.0)
         # With one GPU per node nothing hides a step's latency, for which NCCL takes that of a tree.
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
-        ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
+        ring_s = 1e-6 * (
+            nccl.BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us
+        )
         if is_all_reduce and protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
             ring_s *= 1.4  # NCCL's factor for a plateau of rings between nodes
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_levels * network_us["tree"]
-        tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
-        ring_rate = RING_PARTS[index] * bus_rate
-        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]  # NCCL's number for one node
-        tree_rate = TREE_EFFICIENCY * tree_part * bus_rate
+        tree_s = 1e-6 * (nccl.BASE_US["tree"][index] + 2 * tree_steps_us)
+        ring_rate = nccl.RING_PARTS[index] * bus_rate
+        tree_part = (
+            7 / 9 if protocol == "LL128" and nodes == 1 else nccl.TREE_PARTS[index]
+        )  # NCCL's number for one node
+        tree_rate = nccl.TREE_EFFICIENCY * tree_part * bus_rate
         if protocol == "LL":
             ring_rate, tree_rate = np.minimum(ll_limit, ring_rate), np.minimum(ll_limit, tree_rate)
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
@@ -257,7 +241,7 @@ def nccl_estimates_s(
             correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
             estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
     if not is_all_reduce:
-        level_us = PAT_LEVEL_PART * STEP_US["net"]["tree"][PROTOCOLS.index("Simple")]
+        level_us = PAT_LEVEL_PART * nccl.STEP_US["net"]["tree"][nccl.PROTOCOLS.index("Simple")]
         pat_us = PAT_BASE_US + tree_levels * level_us + workers * PAT_WORKER_US
         estimates["pat", "Simple"] = 1e-6 * pat_us + nbytes / (PAT_PART * bus_rate)
     return estimates

@@ -14,30 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from syncline.costmodel.collectives import nccl, table
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
-from syncline.costmodel.collectives.nccl import (
-    NVLINK,
-    NVLINK_LAPS,
-    is_measured,
-    measured_all_reduce_s,
-    nodes_of,
-    nvlink_s,
-)
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, nccl_estimates_s, nccl_names, user_choice
-from syncline.costmodel.collectives.table import (
-    ALGORITHMS,
-    HIERARCHICAL,
-    MEASURED,
-    SERVERS,
-    TABLE,
-    algorithms_on,
-    candidates_on,
-    default_algorithm,
-    gpu_nodes,
-    nccl_on,
-)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network
@@ -128,7 +109,7 @@ def collective_prices(
         prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
         if prices is not None:
             return prices
-    is_hierarchical = user_choice(algorithms, kind) in HIERARCHICAL[kind]
+    is_hierarchical = user_choice(algorithms, kind) in table.HIERARCHICAL[kind]
     if not isinstance(network, Link) or network.duplex == "half" or is_hierarchical:
         return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
     return link_prices(kind, workers, nbytes, network, algorithms, rule)
@@ -171,16 +152,20 @@ def link_prices(
     Otherwise ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
     """
     policy = user_choice(algorithms, kind)
-    if policy == "auto" and is_measured(kind, link, workers):
-        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST_INDEX)
-    if policy in NVLINK_POLICIES and kind in NVLINK_LAPS and link.nvlink is not None and link.duplex == "full":
-        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST_INDEX)
+    if policy == "auto" and nccl.is_measured(kind, link, workers):
+        return CollectivePrices(nccl.measured_all_reduce_s(workers, nbytes, link), (table.MEASURED,), FIRST_INDEX)
+    if policy in NVLINK_POLICIES and kind in nccl.NVLINK_LAPS and link.nvlink is not None and link.duplex == "full":
+        return CollectivePrices(
+            nccl.nvlink_s(kind, nbytes, table.gpu_nodes(link, workers)), (nccl.NVLINK,), FIRST_INDEX
+        )
 
     def seconds_of(name: str, rule: Rule) -> FloatOrArray:
         return collective_s(kind, workers, nbytes, link, name, rule=rule)
 
     if policy == "auto":
-        prices = _fastest_prices([name for name in ALGORITHMS[kind] if name not in SERVERS], seconds_of, rule)
+        prices = _fastest_prices(
+            [name for name in table.ALGORITHMS[kind] if name not in table.SERVERS], seconds_of, rule
+        )
         assert prices is not None  # the first algorithm of each collective has a closed form on every link
         return prices
     names = nccl_names(kind, link) if policy == "nccl" else ()
@@ -192,7 +177,7 @@ def link_prices(
                 seconds = np.where(name_index == index, seconds_of(name, rule), seconds)
         return CollectivePrices(seconds, names, name_index)
     # Other policies choose an algorithm regardless of workers and bytes.
-    name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
+    name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or table.default_algorithm(kind, link)
     return CollectivePrices(seconds_of(name, rule), (name,), FIRST_INDEX)
 
 
@@ -273,17 +258,17 @@ def _level_prices(
 
     On NVLink it is NCCL's algorithm, if ``algorithms`` permits it; else the fastest of the hierarchical ``names``.
     """
-    permits_nvlink = kind in NVLINK_LAPS and user_choice(algorithms, kind) in NVLINK_POLICIES
-    nodes = nodes_of(levels) if permits_nvlink else None
+    permits_nvlink = kind in nccl.NVLINK_LAPS and user_choice(algorithms, kind) in NVLINK_POLICIES
+    nodes = nccl.nodes_of(levels) if permits_nvlink else None
     if nodes is not None:
-        return CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
+        return CollectivePrices(nccl.nvlink_s(kind, nbytes, nodes), (nccl.NVLINK,), FIRST_INDEX)
     return _fastest_prices(names, lambda name, rule: hierarchy_s(kind, name, levels, nbytes, rule), rule)
 
 
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
     """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else only the named one."""
     policy = user_choice(algorithms, kind)
-    return tuple(name for name in HIERARCHICAL[kind] if policy in ("auto", name))
+    return tuple(name for name in table.HIERARCHICAL[kind] if policy in ("auto", name))
 
 
 def _group_price(
@@ -303,11 +288,13 @@ def _group_price(
         (level,) = levels
         if level.is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        if user_choice(algorithms, kind) in HIERARCHICAL[kind]:  # these need several levels
+        if user_choice(algorithms, kind) in table.HIERARCHICAL[kind]:  # these need several levels
             algorithms = "auto"
-        link = replace(level.link, gloo=network.gloo, nccl=nccl_on(network))  # the default is the network's library
+        link = replace(
+            level.link, gloo=network.gloo, nccl=table.nccl_on(network)
+        )  # the default is the network's library
         return link_prices(kind, np.array(level.size), nbytes, link, algorithms, rule)
-    names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
+    names = _hierarchical_names(kind, algorithms) or table.HIERARCHICAL[kind]
     prices = _level_prices(kind, levels, nbytes, algorithms, names, rule)
     if prices is None:
         raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
@@ -322,13 +309,13 @@ def _closed_form_price(
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
     names = _hierarchical_names(kind, algorithms)
     # Among GPUs with NVLink, `algorithm_for` chooses NCCL's own algorithm for policy ``auto``.
-    if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
+    if names and has_levels(network, workers) and nccl.NVLINK not in table.algorithms_on(kind, network, workers):
         with contextlib.suppress(NoClosedForm):  # if levels have no closed form, a flat algorithm may have one
             levels = peers(network, workers)
             price = _fastest_prices(names, lambda name, rule: hierarchy_s(kind, name, levels, nbytes, rule), rule)
             if price is not None:
                 return price
-    name = algorithm_for(algorithms, kind, workers, nbytes, network) or default_algorithm(kind, network)
+    name = algorithm_for(algorithms, kind, workers, nbytes, network) or table.default_algorithm(kind, network)
     return CollectivePrices(collective_s(kind, workers, nbytes, network, name, rule=rule), (name,), FIRST_INDEX)
 
 
@@ -392,14 +379,14 @@ def _timed_price(
     prices = []
     for single_network in _network_at_each(network, num_networks):
         if policy == "auto":
-            names = candidates_on(kind, single_network, workers)
+            names = table.candidates_on(kind, single_network, workers)
         else:
             name = None
             if group is None:
                 name = algorithm_for(algorithms, kind, workers, nbytes, single_network)
-            elif policy in TABLE[kind] and policy not in HIERARCHICAL[kind]:
+            elif policy in table.TABLE[kind] and policy not in table.HIERARCHICAL[kind]:
                 name = policy
-            names = (name or default_algorithm(kind, single_network),)
+            names = (name or table.default_algorithm(kind, single_network),)
         try:
             times = [timer(kind, workers, nbytes, single_network, name, rule, group) for name in names]
         except SpecError as error:

@@ -7,21 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from syncline.costmodel.collectives import table
 from syncline.costmodel.collectives.algorithms import FLAT, Round
 from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl import nccl_messages
 from syncline.costmodel.collectives.placed import ORDERED_RING
-from syncline.costmodel.collectives.table import (
-    ALGORITHMS,
-    OF_GLOO,
-    OF_NCCL,
-    OF_PLACES,
-    TIMED_AS_A_WHOLE,
-    is_direct,
-    nccl_on,
-)
 from syncline.costmodel.network.graph import Routed
 from syncline.costmodel.network.matrix import MatrixTopology
 from syncline.costmodel.network.multi_level import LevelTopology
@@ -45,14 +37,14 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
         group_messages = most_messages(kind, between, workers=outermost_size, network=network)
         # At each inner level a worker sends fewer messages than the level has units, in the reduction and again back.
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
-    if algorithm in OF_GLOO[kind]:
+    if algorithm in table.OF_GLOO[kind]:
         messages_per_worker, _ = gloo_messages(kind, workers, nbytes)
         return int(workers * messages_per_worker)
-    if algorithm in OF_NCCL[kind]:
-        return nccl_messages(kind, workers, nbytes, costs=nccl_on(network))
-    if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # these send at most what a ring sends
-        algorithm = ALGORITHMS[kind][0]
-    if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
+    if algorithm in table.OF_NCCL[kind]:
+        return nccl_messages(kind, workers, nbytes, costs=table.nccl_on(network))
+    if table.is_direct(kind, algorithm) or algorithm in table.OF_PLACES[kind]:  # these send at most what a ring sends
+        algorithm = table.ALGORITHMS[kind][0]
+    if algorithm in table.TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers
     num_rounds, _ = rounds_and_block(kind, workers, nbytes=0.0, algorithm=algorithm)
     return int(num_rounds) * workers

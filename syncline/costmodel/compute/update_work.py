@@ -75,7 +75,6 @@ class UpdateWork:
         return self.step, self.renewal, self.messages, self.iterations
 
     def __add__(self, other: UpdateWork) -> UpdateWork:
-        """Return the work of two updates."""
         return UpdateWork(*(part + other_part for part, other_part in zip(self.parts, other.parts, strict=True)))
 
     def _with_each(self, change: Callable[[Operation], Operation]) -> UpdateWork:

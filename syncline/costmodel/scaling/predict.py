@@ -14,17 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.numerics.arrays import require
-from syncline.costmodel.scaling.laws import (
-    TOKENS_RATIO,
-    AdditiveLaw,
-    Bounds,
-    Drift,
-    LossFit,
-    PowerLaw,
-    joint_bounds,
-    log_bounds,
-    log_ratio,
-)
+from syncline.costmodel.scaling import laws
 from syncline.costmodel.scaling.measured_end import measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
@@ -57,17 +47,17 @@ class TrainingAtScale:
             if value is not None and not (is_number and 0 < value < float("inf")):
                 raise SpecError(name, value, "a positive number")
 
-    def completed_by(self, fit: LossFit) -> TrainingAtScale:
+    def completed_by(self, fit: laws.LossFit) -> TrainingAtScale:
         """Return the training with the tokens and the period of a fit where they are None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
-            tokens = self.parameters * (fit.tokens_per_parameter or TOKENS_RATIO)
+            tokens = self.parameters * (fit.tokens_per_parameter or laws.TOKENS_RATIO)
         if period is None:
             # The shortest period of the fit's data; 1 for data parallelism, which averages in every step.
             period = fit.seen_ranges["period"].low if "period" in fit.seen_ranges else 1.0
         return replace(self, tokens=tokens, period=period)
 
-    def range_variables(self, fit: LossFit) -> dict[str, float]:
+    def range_variables(self, fit: laws.LossFit) -> dict[str, float]:
         """Return the values of this training's quantities that can have a range in a fit, by name."""
         assert self.tokens is not None and self.period is not None
         variables = {
@@ -119,7 +109,7 @@ class PredictedLoss:
     low: float | None
     high: float | None
     basis: str
-    fit: LossFit
+    fit: laws.LossFit
     training: TrainingAtScale
     beyond: tuple[FieldOutside, ...]
     gain_limit: str | None = None
@@ -173,7 +163,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     variables = complete.range_variables(used_fit)
     # The prediction by the law, its corrections outside the law's data, and the logarithms of all error factors.
     loss, bases = used_fit.law.value(variables), [used_fit.within.basis]
-    error_logs: list[Bounds] = [log_bounds(used_fit.within, 1.0)]
+    error_logs: list[laws.Bounds] = [laws.log_bounds(used_fit.within, 1.0)]
     if used_fit.tokens_per_parameter is not None:  # the laws of tokens convert the loss to other numbers of tokens
         reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
         shifts = token_shifts(variables["parameters"], variables["tokens"], reference_tokens)
@@ -199,7 +189,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     if end is not None:
         ddp_training = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
-        assert isinstance(used_fit.law, PowerLaw)
+        assert isinstance(used_fit.law, laws.PowerLaw)
         exponents = dict(used_fit.law.exponents)
         for name, drift in used_fit.drifts.items():  # corrections are powers, like the law
             exponents[name] = exponents.get(name, 0.0) + drift.exponent
@@ -208,7 +198,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
             loss = least_loss
             gain_limit = f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
-    bounds = joint_bounds(loss, error_logs)
+    bounds = laws.joint_bounds(loss, error_logs)
     return PredictedLoss(loss, *bounds, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
 
 
@@ -220,8 +210,8 @@ TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', 
 
 
 def _correction(
-    fit: LossFit, variables: Mapping[str, float], name: str, factor: float
-) -> tuple[float, Bounds, str | None]:
+    fit: laws.LossFit, variables: Mapping[str, float], name: str, factor: float
+) -> tuple[float, laws.Bounds, str | None]:
     """Return the correction of a law's loss for a quantity ``name`` that is ``factor`` outside the range of the fit.
 
     Returns:
@@ -230,17 +220,17 @@ def _correction(
     """
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
         return 0.0, (0.0, 0.0), TOKENS_BASIS
-    if isinstance(fit.law, AdditiveLaw):  # the other laws of tokens change by other factors beyond the range
+    if isinstance(fit.law, laws.AdditiveLaw):  # the other laws of tokens change by other factors beyond the range
         edge = {**variables, name: variables[name] / factor}
         log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
         log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]
         lowest, highest = min(log_change, *log_changes), max(log_change, *log_changes)
         return 0.0, (lowest - log_change, highest - log_change), TOKENS_BASIS
-    drift: Drift | None = fit.drifts.get(name)
+    drift: laws.Drift | None = fit.drifts.get(name)
     if drift is None:
         return 0.0, (None, None), None
     e_folds = float(np.log(factor))
-    return drift.exponent * e_folds, log_bounds(drift.uncertainty, abs(e_folds)), drift.uncertainty.basis
+    return drift.exponent * e_folds, laws.log_bounds(drift.uncertainty, abs(e_folds)), drift.uncertainty.basis
 
 
 LEAST_SEARCHED, MOST_SEARCHED = 1e6, 1e18
@@ -360,5 +350,5 @@ def time_to_loss_s(
     """
     require(0 < tokens_per_s < float("inf"), "tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s
-    token_logs = log_ratio(reached.low, reached.value), log_ratio(reached.high, reached.value)
-    return seconds, *joint_bounds(seconds, [token_logs, (float(np.log(low)), float(np.log(high)))])
+    token_logs = laws.log_ratio(reached.low, reached.value), laws.log_ratio(reached.high, reached.value)
+    return seconds, *laws.joint_bounds(seconds, [token_logs, (float(np.log(low)), float(np.log(high)))])

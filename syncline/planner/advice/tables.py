@@ -9,19 +9,11 @@ from rich.console import Group
 from rich.text import Text
 
 from syncline.columns import share_text
+from syncline.planner.advice import sentences
 from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import fastest_by_loss
-from syncline.planner.advice.sentences import (
-    data_parallel_row,
-    fastest_of_each_kind,
-    layout_words,
-    level_words,
-    method_words,
-    period_words,
-    plan_words,
-)
 from syncline.planner.assumptions import SHARDING_TEXTS
 from syncline.planner.prediction_tables import assumptions_block
 from syncline.planner.tables.table import cell_text, range_text, table
@@ -56,8 +48,10 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
             reason = f"The loss of every possible plan is unknown{hint}."
         groups.append(Group(Text(f"\n{reason} The reasons are below.")))
     if advice.loss_unknown:
-        title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
-        shown = fastest_of_each_kind(advice.question, advice.loss_unknown)
+        title = (
+            f"Loss unknown: by time for the tokens, the fastest of each kind, {sentences.period_words(advice.question)}"
+        )
+        shown = sentences.fastest_of_each_kind(advice.question, advice.loss_unknown)
         groups.append(_long_table(title, advice.loss_unknown, LONGEST_NOTE, shown, advice.question))
     if advice.infeasible:
         num_hidden = len(advice.infeasible) - MOST_SHOWN
@@ -95,10 +89,10 @@ def _short_table(advice: Advice) -> Group:
     Of plans of unknown loss, one period is shown. The fastest plan that sends gradients in every step is always shown.
     """
     ranked = fastest_by_loss(advice.ranked)
-    others = fastest_of_each_kind(advice.question, advice.loss_unknown)
+    others = sentences.fastest_of_each_kind(advice.question, advice.loss_unknown)
     # Plans of known loss take half of the table, or more if there are few others.
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
-    data_parallel = data_parallel_row(ranked)
+    data_parallel = sentences.data_parallel_row(ranked)
     if data_parallel is not None and data_parallel not in shown:
         shown[-1] = data_parallel  # replaces the slowest
     shown += others[: SHORT - len(shown)]
@@ -113,13 +107,13 @@ def _short_table(advice: Advice) -> Group:
     plan_by_reason: dict[str, str] = {}
     for row in shown:
         if row["below_computing"]:
-            plan_by_reason.setdefault(row["below_computing"], plan_words(row))
+            plan_by_reason.setdefault(row["below_computing"], sentences.plan_words(row))
     note += "".join(f"\n{plan}: {reason}." for reason, plan in plan_by_reason.items())
-    title = f"Plans by time to the same loss, then plans of unknown loss, {period_words(advice.question)}"
+    title = f"Plans by time to the same loss, then plans of unknown loss, {sentences.period_words(advice.question)}"
     return table(
         title, "plan loss_known time_s between", shown, note=note,
         values={
-            "plan": lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}",
+            "plan": lambda row: f"{sentences.plan_words(row)}{TIED if row['tied'] else ''}",
             "between": _bounds_text,
             "loss_known": lambda row: "same" if row["loss_unknown"] is None else "unknown",
         },
@@ -178,9 +172,9 @@ def not_computing(row: PlanRow) -> float:
 def _plan_cell(row: PlanRow) -> str:
     """Return the method and the layout of a plan, in lines of up to `PLAN_WIDTH` characters."""
     # Split "diloco every 100, bf16" into "diloco" and "every 100, bf16".
-    name_and_options = method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1)
+    name_and_options = sentences.method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1)
     lines = []
-    for text in [*name_and_options, layout_words(row)]:
+    for text in [*name_and_options, sentences.layout_words(row)]:
         lines += wrap(text, PLAN_WIDTH)
     return "\n".join(lines)
 
@@ -218,7 +212,7 @@ def _ranked_note(advice: Advice) -> str:
         "Every: steps from one exchange to the next, in fp32 unless it says bf16 or bits; late: by so many steps. "
         "Time: of the training, and between which nine of ten are expected. Waits: part of a step in which nothing is "
         "computed. Use: of the hardware's peak. Memory: of a worker. "
-        f"Sent: {level_words(advice.question.network)}, in all. Money and energy: of all."
+        f"Sent: {sentences.level_words(advice.question.network)}, in all. Money and energy: of all."
     ]
     if advice.ties:
         lines.append(

@@ -23,13 +23,7 @@ from syncline.planner.advice.sentences import fastest_of_each_kind, layout_words
 from syncline.planner.advice.tables import not_computing
 from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
-from syncline.planner.explore.settings import (
-    BASELINE,
-    BY_NAME,
-    failures_of_settings,
-    network_of,
-    sizes_of_sites,
-)
+from syncline.planner.explore.settings import BASELINE, BY_NAME, failures_of_settings, network_of, sizes_of_sites
 from syncline.planner.pages import templates
 from syncline.planner.tables.table import cell_text, range_text, waiting
 from syncline.questions.explore import OFFERED, OWN, PageSettings
@@ -157,7 +151,6 @@ def advice_on(settings: PageSettings) -> Advice:
 
 @lru_cache(maxsize=16)
 def _cached_advice(settings: PageSettings) -> Advice:
-    """Return the advice on settings that `question_settings` returned."""
     return compute_advice(question_of(settings))
 
 

@@ -22,22 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from syncline.columns import share_text
 from syncline.errors import SpecError, SynclineError
-from syncline.planner.explore import markup
-from syncline.planner.explore.answers import (
-    Ranking,
-    caveat,
-    computing_shares,
-    curves,
-    curves_cached,
-    headline,
-    leading_methods,
-    line_name,
-    ranking_of,
-    round_of,
-    setting_line,
-    shown_method,
-    threshold_rows,
-)
+from syncline.planner.explore import answers, markup
 from syncline.planner.explore.markup import advice_on, advice_part, question_settings
 from syncline.planner.explore.pictures import RoundRow, round_picture, standalone_svg, utilisation_picture
 from syncline.planner.explore.settings import (
@@ -137,7 +122,7 @@ class Page:
     async def show_settings(self, settings: PageSettings) -> None:
         """Show the results of settings: first rows and a round, then curves, which take longer if not cached."""
         try:
-            ranked = await _run_in_thread(ranking_of, settings)
+            ranked = await _run_in_thread(answers.ranking_of, settings)
             rows = await _run_in_thread(_rounds, ranked)
         except SynclineError as error:
             self.problems = {"": str(error)}
@@ -150,9 +135,9 @@ class Page:
         self.head.set_content(
             "".join(markup.paragraph(transfer.line, "caveat") for transfer in ranked.transferred)
             + markup.render("assumption_list", ranked.assumptions)
-            + markup.paragraph(headline(ranked), "headline")
-            + markup.paragraph(setting_line(settings), "asked")
-            + markup.paragraph(caveat(ranked), "caveat")
+            + markup.paragraph(answers.headline(ranked), "headline")
+            + markup.paragraph(answers.setting_line(settings), "asked")
+            + markup.paragraph(answers.caveat(ranked), "caveat")
         )
         notes = markup.render("bulleted", ranked.notes, "notes")
         self.ranking.set_content(markup.ranking_table(ranked, drawn=rows[0].method) + notes)
@@ -163,18 +148,20 @@ class Page:
         if self.advised is None or self.advised != question_settings(settings):
             self.advised = None
             self.plans.set_content(markup.SEARCH_PROMPT)
-        if not curves_cached(settings) and self.wanted != settings:
+        if not answers.curves_cached(settings) and self.wanted != settings:
             return  # newer settings already wait
-        if not curves_cached(settings):
+        if not answers.curves_cached(settings):
             self.curves.classes("busy")
-        times = await _run_in_thread(curves, settings)
+        times = await _run_in_thread(answers.curves, settings)
         self.curves.classes(remove="busy")
-        shares, line = computing_shares(ranked), line_name(settings)
+        shares, line = answers.computing_shares(ranked), answers.line_name(settings)
         pictures = [utilisation_picture(times, settings.bandwidth, shares, width, line) for width in WIDTHS]
         key = markup.render("key", [(method, share_text(share)) for method, share in shares.items()])
         self.curves.set_content(_heading(COMPUTES) + markup.figure(pictures) + key)
-        table = markup.render("threshold_table", threshold_rows(ranked, times), BASELINE)
-        self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading_methods(ranked, times)) + table)
+        table = markup.render("threshold_table", answers.threshold_rows(ranked, times), BASELINE)
+        self.thresholds.set_content(
+            _heading(THRESHOLDS) + markup.paragraph(answers.leading_methods(ranked, times)) + table
+        )
 
     def show_problems(self) -> None:
         """Show the lines about values that cannot be used."""
@@ -197,22 +184,20 @@ def _empty_panel() -> ui.html:
         return _html("")
 
 
-def _rounds(ranked: Ranking) -> list[RoundRow]:
+def _rounds(ranked: answers.Ranking) -> list[RoundRow]:
     """Return the rounds to draw: of the shown method, and of the baseline if it is another one and has a time."""
-    method = shown_method(ranked)
+    method = answers.shown_method(ranked)
     names = [method] if method == BASELINE or ranked.baseline["wall_clock_s"] is None else [method, BASELINE]
-    return [RoundRow(name, round_of(ranked.settings, name)) for name in names]
+    return [RoundRow(name, answers.round_of(ranked.settings, name)) for name in names]
 
 
 def _round_title(rows: list[RoundRow]) -> str:
-    """Return the heading of the picture of a round."""
     first = rows[0].round
     steps = "1 step" if first.steps == 1 else f"{first.steps:,} steps"
     return f"One round of {rows[0].method}: {steps} in {format_seconds(first.seconds)}"
 
 
 def _heading(text: str) -> str:
-    """Return the HTML of a heading with this text."""
     return f"<h2>{escape(text)}</h2>"
 
 
@@ -222,11 +207,15 @@ THRESHOLDS = "Thresholds of the bandwidth"
 
 def picture_svg(settings: PageSettings, dark: bool) -> str:
     """Return all pictures of settings as one SVG."""
-    ranking = ranking_of(settings)
-    rows, times = _rounds(ranking), curves(settings)
-    picture = utilisation_picture(times, settings.bandwidth, computing_shares(ranking), line=line_name(settings))
+    ranking = answers.ranking_of(settings)
+    rows, times = _rounds(ranking), answers.curves(settings)
+    picture = utilisation_picture(
+        times, settings.bandwidth, answers.computing_shares(ranking), line=answers.line_name(settings)
+    )
     pictures = [(COMPUTES, picture), (_round_title(rows), round_picture(rows))]
-    return standalone_svg(pictures, headline(ranking), lines=[setting_line(settings), caveat(ranking)], dark=dark)
+    return standalone_svg(
+        pictures, answers.headline(ranking), lines=[answers.setting_line(settings), answers.caveat(ranking)], dark=dark
+    )
 
 
 @ui.page("/", title="Syncline: explore")
@@ -317,7 +306,7 @@ def bound_socket(port: int) -> socket.socket:
 def _compute_first_answer(query: str) -> None:
     """Compute the answer of a query while a browser opens; this loads the modules."""
     with suppress(SynclineError):
-        ranking_of(from_query(query)[0])
+        answers.ranking_of(from_query(query)[0])
 
 
 def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:

@@ -167,7 +167,6 @@ def _simulate_copies(
 
 
 def _checkpoint_times(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
-    """Return the cost and timing of the training's checkpoints."""
     return failures.checkpoint_costs(
         training.step_s, training.workers, training.state_bytes, training.copies, training.rejoin_s
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,25 +11,9 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.planner.bounds import Factors, StepTimeVariants
+from syncline.planner.bounds import FactorBounds, Factors, StepTimeVariants
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, by_link, links_of_rows, price_ndim, value_per_spec
-
-
-class FactorBounds(NamedTuple):
-    """Uncertainties of several times: the factors between which each time lies, and the measurements behind them.
-
-    Attributes:
-        basis: measurements behind each pair of factors, in words.
-    """
-
-    low: Floats
-    high: Floats
-    basis: list[str]
-
-    def select(self, indices: Sequence[int]) -> FactorBounds:
-        """Return the bounds of the times with these indices."""
-        return FactorBounds(self.low[indices], self.high[indices], [self.basis[index] for index in indices])
 
 
 def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
@@ -46,7 +29,6 @@ def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> F
 
 
 def _factor_bounds(uncertainties: Sequence[Uncertainty]) -> FactorBounds:
-    """Return the factors of several uncertainties as arrays."""
     low = np.array([uncertainty.low for uncertainty in uncertainties])
     high = np.array([uncertainty.high for uncertainty in uncertainties])
     return FactorBounds(low, high, [uncertainty.basis for uncertainty in uncertainties])

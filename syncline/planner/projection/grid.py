@@ -17,21 +17,12 @@ import numpy as np
 from syncline.costmodel import Model, ModelShape
 from syncline.errors import SpecError
 from syncline.planner.periods import methods_at_period
+from syncline.planner.projection import projections
 from syncline.planner.projection.columns import Columns
 from syncline.planner.projection.grid_axes import GridColumns, NetworkGrid, variants_of
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.project import group_specs
-from syncline.planner.projection.projections import (
-    Options,
-    counts_of,
-    layout_of,
-    names_of,
-    refusal_lines,
-    refused_by,
-    with_sequence,
-    with_workers,
-)
 from syncline.questions.projections import Project
 from syncline.specs import Experiment, Override, ProjectSpec, load_spec, study_of
 from syncline.specs.grid import Grid, error_of_grid
@@ -49,19 +40,19 @@ WITH_COLUMN = ("layout", "model", "hardware", "compute.hardware", "workers", "ov
 """Fields that have a column in every projection."""
 
 
-def grids_of(options: Options) -> list[Grid]:
+def grids_of(options: projections.Options) -> list[Grid]:
     """Return a grid for each field that the options set."""
     values_by_path: dict[str, Sequence[Any]] = {
-        "model": names_of(options.models),
-        "hardware": names_of(options.hardware),
+        "model": projections.names_of(options.models),
+        "hardware": projections.names_of(options.hardware),
     }
     for path in ("overlap", "algorithm", "sequence", "precision"):
         value = getattr(options, path)
         values_by_path[path] = [] if value is None else [value]
     if options.methods:
-        values_by_path["method"] = methods_at_period(names_of(options.methods), options.period)
-    values_by_path["layout"] = [dict(layout_of(layout)) for layout in options.layouts]
-    values_by_path["workers"] = counts_of(options.workers) if options.workers else []
+        values_by_path["method"] = methods_at_period(projections.names_of(options.methods), options.period)
+    values_by_path["layout"] = [dict(projections.layout_of(layout)) for layout in options.layouts]
+    values_by_path["workers"] = projections.counts_of(options.workers) if options.workers else []
     return [Grid(path, tuple(values), f"--{path}") for path, values in values_by_path.items() if values]
 
 
@@ -104,7 +95,7 @@ class ProjectedGrid:
         self.rows = math.prod([*self.shape, len(self.worker_counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
             raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows or fewer, not {self.rows:,}")
-        self.refused = refused_by(self.methods, self.worker_counts) if len(self.worker_counts) > 1 else []
+        self.refused = projections.refused_by(self.methods, self.worker_counts) if len(self.worker_counts) > 1 else []
 
     def _check_values(self, grids: Sequence[Grid]) -> None:
         """Make a spec with each value once, so that errors come before the first row."""
@@ -117,7 +108,6 @@ class ProjectedGrid:
                 self._spec_with([*first_values[:index], (grid, value), *first_values[index + 1 :]])
 
     def _spec_with(self, values: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
-        """Return the spec with the value of each grid."""
         overrides = []
         for grid, value in sorted(values, key=lambda grid_and_value: grid_and_value[0].path.count(".")):
             # The sort sets ``memory`` before ``memory.sharding``, because the former would overwrite the latter.
@@ -141,14 +131,18 @@ class ProjectedGrid:
         if key not in self._models:
             if type(sequence) is not int and isinstance(model, ModelShape):  # other models refuse any length
                 raise SpecError(option, sequence, "whole numbers of tokens")
-            self._models[key] = with_sequence(model, sequence, option)
+            self._models[key] = projections.with_sequence(model, sequence, option)
         return self._models[key]
 
     def left_out(self) -> list[str]:
         """Return lines that name methods without rows for some numbers of workers, and why these were refused."""
         # `refused` is empty if the grid has at most one number of workers.
         methods_and_refusals = zip(self.methods, self.refused, strict=False)
-        return [line for method, counts in methods_and_refusals for line in refusal_lines(method, sorted(counts))]
+        return [
+            line
+            for method, counts in methods_and_refusals
+            for line in projections.refusal_lines(method, sorted(counts))
+        ]
 
     def specs(self) -> Iterator[ProjectSpec]:
         """Yield the projection of each setting, on all networks."""
@@ -186,7 +180,7 @@ class ProjectedGrid:
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.worker_counts), 1), at_a_time):
                 counts = self.worker_counts[begin : begin + at_a_time]  # empty if no grid is over workers
-                new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
+                new_specs = projections.with_workers(spec, counts, self.refused) if counts else [spec]
                 if specs and len(specs) + len(new_specs) > at_a_time:
                     yield specs, self._grid_columns(value_indices)
                     specs, value_indices = [], []
@@ -219,7 +213,7 @@ NOT_WITH_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens
 """Fields that a question with a grid cannot have."""
 
 
-def grid_of_question(question: Project, spec: Experiment, options: Options) -> ProjectedGrid:
+def grid_of_question(question: Project, spec: Experiment, options: projections.Options) -> ProjectedGrid:
     """Return the grid of a question; its options, such as ``--workers``, count as grids of one value or several."""
     for name in NOT_WITH_GRID:
         value = getattr(question, name)

@@ -67,7 +67,6 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> tuple[t
 
 
 def _read_method(value: Any, option: str) -> MethodBase:
-    """Return the method that a value of an option describes."""
     try:
         return method_of(value)
     except SpecError as error:

@@ -190,7 +190,6 @@ class MethodPlan:
 
     @cached_property
     def _traffic_between(self) -> list[Traffic]:
-        """Return the traffic between replicas."""
         settings = self.settings
         same_for_any_group = settings.layout.workers == 1 and self.method.same_for_any_group
         with within(f"methods.{self.index}"):

@@ -257,7 +257,6 @@ class ProjectionPlan:
         return price_call
 
     def _priced(self, call: Call, selection: PricedSettings) -> PricedCall:
-        """Return a call with its seconds in the selected settings."""
         prices = self.call_cost(call, selection)
         members = selection.select_settings(self.replicas)  # one worker of each replica
         if call.group is not None:  # a group has the same ranks in every setting

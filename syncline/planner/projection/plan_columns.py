@@ -13,9 +13,9 @@ from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.bounds import StepTimeVariants, basis_text, combined_bounds
+from syncline.planner.bounds import FactorBounds, StepTimeVariants, basis_text, combined_bounds
 from syncline.planner.periods import period_of
-from syncline.planner.projection.bounds import FactorBounds, communication_bounds, computing_bounds, step_time_variants
+from syncline.planner.projection.bounds import communication_bounds, computing_bounds, step_time_variants
 from syncline.planner.projection.columns import Categorical, Columns, categorical, flattened, reshaped
 from syncline.planner.projection.memory_plan import memory_record
 from syncline.planner.projection.plan import ProjectionPlan, shared_codes
@@ -137,7 +137,6 @@ def _price_methods(
     computing: FactorBounds,
     communication: FactorBounds,
 ) -> _Prices:
-    """Return the prices of all methods on all networks in all settings."""
     shape = len(plan.specs), len(networks), len(plan.methods)
     times = {name: np.zeros(shape) for name in (*STEP_TIMES, *INSIDE_TIMES)}
     variants = StepTimeVariants(*(np.zeros(shape) for _ in StepTimeVariants._fields))

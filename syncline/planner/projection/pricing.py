@@ -39,7 +39,6 @@ class PriceCache(dict[Any, CollectivePrices]):
     has_closed_forms = True
 
     def __setitem__(self, key: Any, prices: CollectivePrices) -> None:
-        """Add the prices of a collective."""
         self.has_closed_forms &= prices.sources == (CLOSED_FORM,)
         super().__setitem__(key, prices)
 

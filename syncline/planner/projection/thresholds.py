@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
-from syncline.planner.bounds import Factors
-from syncline.planner.projection.bounds import FactorBounds, threshold_bounds
+from syncline.planner.bounds import FactorBounds, Factors
+from syncline.planner.projection.bounds import threshold_bounds
 from syncline.planner.projection.columns import Categorical, Columns
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import NetworkGroup

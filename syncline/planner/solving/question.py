@@ -12,15 +12,9 @@ from syncline.errors import SpecError, require_one_of
 from syncline.methods import MethodBase, preset_of
 from syncline.planner.projection.projections import Options, names_of, variants, with_batch
 from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving import variables
 from syncline.planner.solving.link_selection import link_place, link_places
 from syncline.planner.solving.targets import SolveTargets
-from syncline.planner.solving.variables import (
-    DecisionVariable,
-    bandwidth_variable,
-    latency_variable,
-    method_variable,
-    workers_variable,
-)
 from syncline.questions.declare import listed
 from syncline.questions.projections import VARIABLES, Solve
 from syncline.specs import Experiment, ProjectSpec
@@ -112,23 +106,23 @@ class InverseProblem:
         """Return whether all numbers of workers have the batch of the present number, not its tokens per worker."""
         return self.batch_tokens is not None or spec.tokens_per_worker is None
 
-    def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
+    def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> variables.DecisionVariable:
         """Return the variable to solve for, for a method on a network.
 
         Raises:
             SpecError: the method lacks the period or delay to solve for, or no number of workers is possible.
         """
         if self.variable in METHOD_VARIABLES:
-            return method_variable(spec, network, method, name=self.variable)
+            return variables.method_variable(spec, network, method, name=self.variable)
         if self.variable == "workers":
             level_index = None
             if self.level is not None:  # a name or an index
                 level_names = [place.name for place in link_places(network)]
                 level_index = level_names.index(link_place(network, self.level).name)
             batch_tokens = spec.batch_tokens if self.keeps_batch(spec) else None
-            return workers_variable(spec, network, method, level_index, self.most, batch_tokens)
+            return variables.workers_variable(spec, network, method, level_index, self.most, batch_tokens)
         place = link_place(network, self.level)
-        link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
+        link_variable = variables.bandwidth_variable if self.variable == "bandwidth" else variables.latency_variable
         return link_variable(spec, method, place)
 
 

@@ -216,7 +216,6 @@ def _shows_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
 
 
 def _asks_loss(question: InverseProblem) -> bool:
-    """Return whether the question has a target for the loss."""
     return question.targets.loss_penalty is not None or question.training.target_loss is not None
 
 

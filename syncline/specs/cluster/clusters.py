@@ -21,17 +21,9 @@ from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError
 from syncline.fields import INSTANCE, parsed, refusal
+from syncline.specs.cluster import reading
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import network, network_fields
-from syncline.specs.cluster.reading import (
-    SECTIONS,
-    fields_of_file,
-    is_file,
-    name_or_file,
-    parse_fields,
-    whole_number,
-    with_table_beside,
-)
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -90,24 +82,25 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     files = bundled_clusters()
     if isinstance(value, str) and value.lower() in files:
         return _from_file(files[value.lower()], path)
-    if is_file(value):
+    if reading.is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return named_cluster(parse_fields(value, path, EXAMPLE), path)
-    raise SpecError(path, value, name_or_file(files, value, "a .yaml file with a cluster's sections", code=False))
+        return named_cluster(reading.parse_fields(value, path, EXAMPLE), path)
+    raise SpecError(
+        path, value, reading.name_or_file(files, value, "a .yaml file with a cluster's sections", code=False)
+    )
 
 
 def _from_file(file: Path, path: str) -> Cluster:
-    """Return the cluster that a file describes."""
-    fields = with_table_beside(file, fields_of_file(file, path, EXAMPLE))
+    fields = reading.with_table_beside(file, reading.fields_of_file(file, path, EXAMPLE))
     if isinstance(fields.get("network"), Mapping):
-        fields = {**fields, "network": with_table_beside(file, fields["network"])}
+        fields = {**fields, "network": reading.with_table_beside(file, fields["network"])}
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
 
 
 def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     """Return the cluster of a mapping with the sections of a cluster, or with the fields of a network alone."""
-    if not any(section in fields for section in SECTIONS):
+    if not any(section in fields for section in reading.SECTIONS):
         built_network = network({**fields, "name": name}, path)
         return Cluster(name, built_network, workers=worker_count(built_network))
     if fields.get("network") is None:
@@ -124,7 +117,7 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     built_network = network(with_name(fields["network"]), f"{path}.network")
     workers = worker_count(built_network)
     if fields.get("workers") is not None:
-        workers = whole_number(fields["workers"], f"{path}.workers")
+        workers = reading.whole_number(fields["workers"], f"{path}.workers")
         try:
             built_network.among(workers)
         except SpecError as error:

@@ -18,22 +18,15 @@ from syncline.costmodel.network.regions import regions
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.fields import INSTANCE, parsed
+from syncline.specs.cluster import links
 from syncline.specs.cluster.levels import LevelsDescription
 from syncline.specs.cluster.library_costs import HivemindDescription, HivemindField
-from syncline.specs.cluster.links import (
-    LINK_FIELDS,
-    LinkDescription,
-    NetworkDescription,
-    Part,
-    link_fields,
-    parse_network_link,
-)
 from syncline.specs.cluster.matrix import MatrixDescription
 from syncline.specs.cluster.network_names import BY_NAME
 from syncline.specs.cluster.reading import Name, count_validator, list_validator, user_field_names, whole_number
 
 
-class NodesDescription(NetworkDescription):
+class NodesDescription(links.NetworkDescription):
     """A network of nodes of ``per_node`` workers: a link ``inside``, a link ``between``, optionally ``nics``."""
 
     makes = TwoLevel
@@ -41,8 +34,8 @@ class NodesDescription(NetworkDescription):
     needs = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
 
     per_node: Annotated[int, count_validator("workers")]
-    inside: Part
-    between: Part
+    inside: links.Part
+    between: links.Part
     nics: Annotated[int | None, count_validator("network cards")] = None
     name: Name = ""
 
@@ -58,18 +51,18 @@ def _parse_sites(value: Any, path: str) -> int | tuple[int, ...]:
 def _parse_uplinks(value: Any, path: str) -> Link | tuple[Link, ...]:
     """Return the uplink of all sites, or the uplink of each."""
     if isinstance(value, list | tuple):
-        return tuple(parse_network_link(uplink, f"{path}.{i}", uplink=True) for i, uplink in enumerate(value))
-    return parse_network_link(value, path, uplink=True)
+        return tuple(links.parse_network_link(uplink, f"{path}.{i}", uplink=True) for i, uplink in enumerate(value))
+    return links.parse_network_link(value, path, uplink=True)
 
 
-class SitesDescription(NetworkDescription):
+class SitesDescription(links.NetworkDescription):
     """A network of sites: their number or sizes, the ``lan`` inside, one ``uplink`` for all or one for each."""
 
     makes = Sites
     needs = "a value: sites have a 'lan' inside and an 'uplink' each"
 
     sites: Annotated[Any, parsed(_parse_sites)]
-    lan: Part
+    lan: links.Part
     uplink: Annotated[Any, parsed(_parse_uplinks)]
     name: Name = ""
 
@@ -79,13 +72,13 @@ def _parse_regions(value: Any, path: str) -> dict[str, int]:
     return {str(region).lower(): whole_number(count, f"{path}.{region}") for region, count in value.items()}
 
 
-class RegionsDescription(NetworkDescription):
+class RegionsDescription(links.NetworkDescription):
     """A network of a cloud's regions: workers by region, optionally a ``lan`` inside and the costs of ``hivemind``."""
 
     needs = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
     sites: Annotated[Any, parsed(_parse_regions)]
-    lan: Part | None = None
+    lan: links.Part | None = None
     hivemind: HivemindField = None
     name: Name = ""
 
@@ -94,7 +87,7 @@ class RegionsDescription(NetworkDescription):
         return regions(self.sites, self.lan, self.name, hivemind=HivemindDescription.parse(self.hivemind))
 
 
-class EdgeDescription(LinkDescription):
+class EdgeDescription(links.LinkDescription):
     """An edge of a graph: a link and the nodes that it leads ``from`` and ``to``."""
 
     needs = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
@@ -109,7 +102,7 @@ def _parse_edge(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)
-    link = parse_network_link(edge.link(path), path)  # the link of a network has no slow start
+    link = links.parse_network_link(edge.link(path), path)  # the link of a network has no slow start
     return Edge(edge.source, edge.to, link, edge.directed)
 
 
@@ -120,7 +113,7 @@ def _parse_route(value: Any, path: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-class GraphDescription(NetworkDescription):
+class GraphDescription(links.NetworkDescription):
     """A graph of links: ``hosts`` in the order of their ranks, ``edges``, optionally ``routes`` as lists of nodes.
 
     ``forwards``: hosts that forward messages of others, or ``true`` for all.
@@ -150,14 +143,14 @@ class GraphDescription(NetworkDescription):
         """Return the fields of a spec that describe this graph."""
         fields = super().fields_of(network)
         fields["edges"] = [
-            {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
+            {"from": edge.source, "to": edge.target, "directed": edge.directed} | links.link_fields(edge.link)
             for edge in network.edges
         ]
         required = ("hosts", "edges")
         return {name: value for name, value in fields.items() if value or name in required}
 
 
-DESCRIPTIONS: dict[str, type[NetworkDescription]] = {
+DESCRIPTIONS: dict[str, type[links.NetworkDescription]] = {
     "per_node": NodesDescription, "sites": SitesDescription, "levels": LevelsDescription, "hosts": GraphDescription,
     "places": MatrixDescription,
 }  # fmt: skip
@@ -182,12 +175,12 @@ def described_network(mapping: Mapping[str, Any], path: str) -> Network:
                     built_network.check_costs()
                 return cast(Network, built_network)
     field_names = set(mapping) - {"name"}
-    if not field_names.intersection(LINK_FIELDS):
+    if not field_names.intersection(links.LINK_FIELDS):
         for identifying_field, description in DESCRIPTIONS.items():
             if field_names.intersection(description.names()):
                 expected = f"a value beside {', '.join(repr(field_name) for field_name in mapping)}"
                 raise SpecError(f"{path}.{identifying_field}", None, expected)
-    return LinkDescription.read(mapping, path).link(path)
+    return links.LinkDescription.read(mapping, path).link(path)
 
 
 def _changed_preset(mapping: Mapping[str, Any], path: str) -> Network | None:
@@ -211,7 +204,7 @@ def _changed_preset(mapping: Mapping[str, Any], path: str) -> Network | None:
 def fields_of_network(network: Network) -> dict[str, Any]:
     """Return the fields from which `described_network` builds the same network again."""
     if isinstance(network, Link):
-        return link_fields(network)
+        return links.link_fields(network)
     for description in DESCRIPTIONS.values():
         if isinstance(network, description.makes):
             return {"name": network.name} | description.fields_of(network)
@@ -236,7 +229,7 @@ def from_networkx(
         hosts = [node for node, is_host in graph.nodes(data="host") if is_host]
     edges = []
     for source, target, attributes in graph.edges(data=True):
-        link = parse_network_link(attributes, f"network.edges.{source}-{target}")
+        link = links.parse_network_link(attributes, f"network.edges.{source}-{target}")
         edges.append(Edge(str(source), str(target), link, graph.is_directed()))
     name = name or str(getattr(graph, "name", ""))
     return Graph(tuple(map(str, hosts)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)

@@ -16,65 +16,50 @@ from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError, require_one_of
 from syncline.fields import Spec, validate
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
-from syncline.specs.cluster.reading import (
-    FIELD_EXAMPLES,
-    Bandwidth,
-    BoundsField,
-    Bytes,
-    Description,
-    Name,
-    bounds_fields,
-    check_file,
-    fields_of_file,
-    is_file,
-    name_or_file,
-    parse_fields,
-    read_section,
-    user_field_names,
-)
+from syncline.specs.cluster import reading
 
 BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
 """Presets and registered hardware: a ``Hardware``, or its fields."""
 
 
-class HardwareDescription(Description):
+class HardwareDescription(reading.Description):
     """A machine: ``peak_flops`` and ``mfu``, and optionally the other fields of a ``Hardware``.
 
     ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows. ``bounds``:
     errors of predictions, from a calibration.
     """
 
-    needs = f"a number: {FIELD_EXAMPLES['hardware']}"
+    needs = f"a number: {reading.FIELD_EXAMPLES['hardware']}"
 
-    name: Name = ""
+    name: reading.Name = ""
     peak_flops: float
     mfu: float
-    precision: Name = "fp32"
-    source: Name = ""
-    memory_bytes: Bytes | None = None
-    memory_bytes_per_s: Bandwidth | None = None
-    host_bytes_per_s: Bandwidth | None = None
+    precision: reading.Name = "fp32"
+    source: reading.Name = ""
+    memory_bytes: reading.Bytes | None = None
+    memory_bytes_per_s: reading.Bandwidth | None = None
+    host_bytes_per_s: reading.Bandwidth | None = None
     power_w: float | None = None
     collectives: dict[str, Any] = Field(default_factory=dict)
-    bounds: BoundsField | None = None
+    bounds: reading.BoundsField | None = None
 
 
-class ChangedHardware(Description):
+class ChangedHardware(reading.Description):
     """A preset with other fields: ``{preset: h100, power_w: 500}``.
 
     With ``mfu``, a step takes its FLOPs at this share of the peak, and the times of the preset's kernels are not used.
     """
 
-    needs = f"a value: {FIELD_EXAMPLES['hardware']}"
+    needs = f"a value: {reading.FIELD_EXAMPLES['hardware']}"
 
     preset: Any
-    name: Name | None = None
+    name: reading.Name | None = None
     peak_flops: float | None = None
     mfu: float | None = None
-    source: Name | None = None
-    memory_bytes: Bytes | None = None
-    memory_bytes_per_s: Bandwidth | None = None
-    host_bytes_per_s: Bandwidth | None = None
+    source: reading.Name | None = None
+    memory_bytes: reading.Bytes | None = None
+    memory_bytes_per_s: reading.Bandwidth | None = None
+    host_bytes_per_s: reading.Bandwidth | None = None
     power_w: float | None = None
 
     def build(self, path: str) -> Hardware:
@@ -82,7 +67,7 @@ class ChangedHardware(Description):
         base = hardware(self.preset, f"{path}.preset")
         changes = {name: value for name, value in self if value is not None and name != "preset"}
         kernels = base.kernels if self.mfu is None else None  # an ``mfu`` replaces them
-        with user_field_names(path):
+        with reading.user_field_names(path):
             return replace(base, kernels=kernels, **changes)
 
 
@@ -101,15 +86,15 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     """
     if isinstance(value, Hardware):
         return value
-    if is_file(value):
-        return _from_mapping(read_section(Path(value), "hardware", path), path)
+    if reading.is_file(value):
+        return _from_mapping(reading.read_section(Path(value), "hardware", path), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = parse_fields(value, path, FIELD_EXAMPLES["hardware"])
+        value = reading.parse_fields(value, path, reading.FIELD_EXAMPLES["hardware"])
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
     name: Any = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
-        raise SpecError(path, value, name_or_file(BY_NAME.names(), name, "a .yaml file"))
+        raise SpecError(path, value, reading.name_or_file(BY_NAME.names(), name, "a .yaml file"))
     return _hardware_of_reference(value, BY_NAME.get(name, path), path)
 
 
@@ -134,7 +119,7 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
         return min(choices, key=len)  # with the fewest changed fields
     machine_fields = {name: value for name, value in values.items() if value is not None and name != "collectives"}
     if machine.bounds is not None:
-        machine_fields["bounds"] = bounds_fields(machine.bounds)
+        machine_fields["bounds"] = reading.bounds_fields(machine.bounds)
     if machine.collectives:
         machine_fields["collectives"] = {
             times.kind: [list(point) for point in times.points] for times in machine.collectives
@@ -145,7 +130,7 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
 def _parse_measured_times(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
     """Return the measured times of a collective from a .csv file, or from rows of ranks, bytes and seconds."""
     if isinstance(source, str):
-        check_file(Path(source), path)
+        reading.check_file(Path(source), path)
         return read_times(Path(source), kind, gpu, path)
     try:
         points = tuple(Point(int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in source)
@@ -162,7 +147,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
         return ChangedHardware.read(mapping, path).build(path)
     description = HardwareDescription.read(mapping, path)
     collectives = []
-    with user_field_names(path):
+    with reading.user_field_names(path):
         for kind, times in description.collectives.items():
             require_one_of("collectives", kind, COLLECTIVES)
             collectives.append(_parse_measured_times(kind, times, gpu=description.name, path=f"collectives.{kind}"))
@@ -183,12 +168,12 @@ def parse_prices(value: Any) -> Prices:
     """Return the price list that a user gives by a published list's name, a YAML file, fields, or a ``Prices``."""
     if isinstance(value, Prices):
         return value
-    if is_file(value):
+    if reading.is_file(value):
         file = Path(value)
-        value = {"name": file.stem, **fields_of_file(file, "prices", PRICES_EXAMPLE)}
+        value = {"name": file.stem, **reading.fields_of_file(file, "prices", PRICES_EXAMPLE)}
     elif isinstance(value, str):
         if value not in PRICES:
-            raise SpecError("prices", value, name_or_file(PRICES, value, "a .yaml file of prices", code=False))
+            raise SpecError("prices", value, reading.name_or_file(PRICES, value, "a .yaml file of prices", code=False))
         return PRICES[value]
     if not isinstance(value, dict):
         raise SpecError("prices", value, PRICES_EXAMPLE)

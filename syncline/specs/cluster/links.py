@@ -15,25 +15,8 @@ from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_
 from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, Seconds, parsed
 from syncline.registry import PYTHON, call_from_fields, is_reference
-from syncline.specs.cluster.library_costs import (
-    GlooField,
-    NcclDescription,
-    NcclField,
-    TcpDescription,
-    TcpField,
-    gloo_fields,
-)
+from syncline.specs.cluster import library_costs, reading
 from syncline.specs.cluster.network_names import BY_NAME
-from syncline.specs.cluster.reading import (
-    Bandwidth,
-    BoundsField,
-    Description,
-    Name,
-    Number,
-    bounds_fields,
-    count_validator,
-    user_field_names,
-)
 
 LINK_ATTRIBUTES = {
     "latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "upload": "upload_bytes_per_s",
@@ -43,7 +26,7 @@ LINK_ATTRIBUTES = {
 """The attribute of a `Link` that each field of a description sets."""
 
 
-class LinkDescription(Description):
+class LinkDescription(reading.Description):
     """A link: ``latency`` and ``bandwidth``, or a ``preset`` to start from.
 
     ``rails``: number of such links in parallel; a message is striped over all. ``loss``: the share of packets that are
@@ -59,24 +42,24 @@ class LinkDescription(Description):
 
     preset: Any = None
     latency: Seconds | None = None
-    bandwidth: Bandwidth | None = None
-    upload: Bandwidth | None = None
+    bandwidth: reading.Bandwidth | None = None
+    upload: reading.Bandwidth | None = None
     overhead: Seconds | None = None
-    efficiency: Number | None = None
-    loss: Number | None = None
-    streams: Annotated[int | None, count_validator("TCP connections")] = None
-    tcp: TcpField = None
-    rails: Annotated[int | None, count_validator("links side by side")] = None
+    efficiency: reading.Number | None = None
+    loss: reading.Number | None = None
+    streams: Annotated[int | None, reading.count_validator("TCP connections")] = None
+    tcp: library_costs.TcpField = None
+    rails: Annotated[int | None, reading.count_validator("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
-    gloo: GlooField | None = None
-    nccl: NcclField = None
+    gloo: library_costs.GlooField | None = None
+    nccl: library_costs.NcclField = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
     nvlink: Literal[2, 3, 4, 5, "none"] | None = None
     sharp: bool | None = None
     data_centre: bool | None = None
-    bounds: BoundsField | None = None
-    name: Name | None = None
+    bounds: reading.BoundsField | None = None
+    name: reading.Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
         """Return the link; a site's ``uplink`` takes half of a preset's latency from site to site."""
@@ -87,7 +70,7 @@ class LinkDescription(Description):
         values = {attribute: getattr(self, name) for name, attribute in LINK_ATTRIBUTES.items()}
         changes: dict[str, Any] = {attribute: value for attribute, value in values.items() if value is not None}
         is_changed = bool(set(changes) - {"name", "data_centre"})
-        with user_field_names(path):
+        with reading.user_field_names(path):
             preset = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
             # Measured times and bounds of a preset do not hold for a link with other values.
             if preset is None or is_changed:
@@ -182,12 +165,12 @@ def link_fields(link: Link) -> dict[str, Any]:
         "overhead": float(link.overhead_s) or None,
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
         "duplex": None if link.duplex == "full" else link.duplex,
-        "gloo": None if link.gloo is None else gloo_fields(link.gloo),
-        "nccl": None if link.nccl is None else NcclDescription.fields_of(link.nccl),
-        "tcp": None if link.tcp is None else TcpDescription.fields_of(link.tcp),
+        "gloo": None if link.gloo is None else library_costs.gloo_fields(link.gloo),
+        "nccl": None if link.nccl is None else library_costs.NcclDescription.fields_of(link.nccl),
+        "tcp": None if link.tcp is None else library_costs.TcpDescription.fields_of(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu, "nvlink": nvlink, "sharp": link.sharp or None,
-        "data_centre": link.data_centre, "bounds": None if link.bounds is None else bounds_fields(link.bounds),
+        "data_centre": link.data_centre, "bounds": None if link.bounds is None else reading.bounds_fields(link.bounds),
     }  # fmt: skip
     required = {
         "name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s),
@@ -232,7 +215,7 @@ Part = Annotated[Link, INSTANCE, parsed(parse_network_link)]
 """A link that is a part of a network."""
 
 
-class NetworkDescription(Description):
+class NetworkDescription(reading.Description):
     """A description of networks of the class ``makes``, whose attributes have the same names as the fields."""
 
     makes: ClassVar[type]

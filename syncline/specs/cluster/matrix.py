@@ -18,18 +18,9 @@ from syncline.costmodel.network.network_links import with_links
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of, require_one_of
 from syncline.fields import INSTANCE, Seconds, parsed
+from syncline.specs.cluster import reading
 from syncline.specs.cluster.library_costs import GlooField, HivemindDescription, HivemindField, NcclField, TcpField
 from syncline.specs.cluster.links import LinkDescription, NetworkDescription, Part, link_fields
-from syncline.specs.cluster.reading import (
-    Bandwidth,
-    BoundsField,
-    Description,
-    Name,
-    bounds_fields,
-    read_text,
-    user_field_names,
-    whole_number,
-)
 from syncline.units import parse_bandwidth, parse_seconds
 
 UNITS = {
@@ -48,17 +39,17 @@ class LineDescription(LinkDescription):
 
     needs = "a value: a line has places that it is 'from' and 'to', a 'bandwidth', a 'latency' or 'rtt'"
 
-    source: Name = Field(alias="from")
-    to: Name
+    source: reading.Name = Field(alias="from")
+    to: reading.Name
 
 
-class SharedLinkDescription(Description):
+class SharedLinkDescription(reading.Description):
     """The link that all messages of a host or a place share: its ``bandwidth``, optionally other fields."""
 
     needs = "a value: a host or a place has a 'bandwidth', and optionally an 'upload' and a 'latency'"
 
-    bandwidth: Bandwidth
-    upload: Bandwidth | None = None
+    bandwidth: reading.Bandwidth
+    upload: reading.Bandwidth | None = None
     latency: Seconds = 0.0
     duplex: Literal["full", "half"] = "full"
 
@@ -70,7 +61,7 @@ def _parse_shared_link(value: Any, path: str) -> Link | None:
     if not isinstance(value, Mapping):
         value = {"bandwidth": value}
     link = SharedLinkDescription.read(value, path)
-    with user_field_names(path):
+    with reading.user_field_names(path):
         return Link(link.latency, link.bandwidth, upload_bytes_per_s=link.upload, duplex=link.duplex)
 
 
@@ -87,7 +78,7 @@ def _parse_places(value: Any, path: str) -> dict[str, int]:
         value = dict.fromkeys(map(str, value), 1)
     if not isinstance(value, Mapping) or not value:
         raise SpecError(path, value, "places with their workers, as in {us: 4, eu: 2}, or a list of names")
-    return {str(name): whole_number(count, f"{path}.{name}") for name, count in value.items()}
+    return {str(name): reading.whole_number(count, f"{path}.{name}") for name, count in value.items()}
 
 
 def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
@@ -98,7 +89,7 @@ def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
     if isinstance(value, str | Path):
         if not str(value).endswith(".csv"):
             raise SpecError(path, str(value), "a .csv file with the columns from, to, bandwidth, and latency or rtt")
-        value = list(csv.DictReader(io.StringIO(read_text(Path(value), path))))
+        value = list(csv.DictReader(io.StringIO(reading.read_text(Path(value), path))))
     elif hasattr(value, "to_dict"):  # a DataFrame of pandas
         value = value.to_dict("records")
     if not isinstance(value, list | tuple) or not all(isinstance(row, Mapping) for row in value):
@@ -154,7 +145,7 @@ class MatrixDescription(NetworkDescription):
 
     kind: Literal["matrix"] = "matrix"
     places: Annotated[dict[str, int], parsed(_parse_places)]
-    ranks: tuple[Name, ...] | None = None
+    ranks: tuple[reading.Name, ...] | None = None
     lines: Annotated[Any, parsed(_parse_table_of_lines)] = None
     bandwidth: Annotated[Rows | None, _table_validator(parse_bandwidth)] = None
     latency: Annotated[Rows | None, _table_validator(parse_seconds)] = None
@@ -167,8 +158,8 @@ class MatrixDescription(NetworkDescription):
     gloo: GlooField | None = None
     nccl: NcclField = None
     hivemind: HivemindField = None
-    bounds: BoundsField | None = None
-    name: Name = ""
+    bounds: reading.BoundsField | None = None
+    name: reading.Name = ""
 
     @override
     def network(self) -> Matrix:
@@ -275,7 +266,7 @@ class MatrixDescription(NetworkDescription):
             bytes_per_s = parse_bandwidth(row["bandwidth"], f"{path}.bandwidth")
             if tcp is not None:
                 bytes_per_s = float(tcp.rate_bytes_per_s(bytes_per_s, 2 * latency_s))
-            with user_field_names(path):
+            with reading.user_field_names(path):
                 return source, target, Link(latency_s, bytes_per_s, f"{source}-{target}")
         line = LineDescription.read(row if tcp is None else {**row, "tcp": tcp}, path)
         # TCP windows already limit its bandwidth; slow start is modelled only for networks of one link.
@@ -301,7 +292,7 @@ class MatrixDescription(NetworkDescription):
         if network.hivemind is not None:
             fields["hivemind"] = HivemindDescription.fields_of(network.hivemind)
         if network.bounds is not None:
-            fields["bounds"] = bounds_fields(network.bounds)
+            fields["bounds"] = reading.bounds_fields(network.bounds)
         return fields
 
 

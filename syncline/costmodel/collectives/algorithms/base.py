@@ -51,7 +51,6 @@ class RoundTable(Sequence[Round]):
 
     @cached_property
     def _rounds(self) -> tuple[Round, ...]:
-        """Return the rounds of the table as `Round` objects."""
         return tuple(
             Round(self.senders[begin:end], self.receivers[begin:end], nbytes)
             for (begin, end), nbytes in zip(itertools.pairwise(self.first.tolist()), self.nbytes.tolist(), strict=True)
