@@ -69,15 +69,16 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     """
     install_streams()
     dist.Backend.register_backend(BACKEND_NAME, make_group, extended_api=True, devices=["cpu"])
+    barrier = distributed_c10d.monitored_barrier
+    replacements = [(barrier, refusing(barrier, "monitored_barrier() asks who is late; a record cannot know that"))]
     for name, replacement in (
         ("init_process_group", init_process_group),
         ("new_group", new_group),
         ("get_backend", get_backend),
     ):
         original = getattr(distributed_c10d, name)
-        replace_everywhere(original, wrap(original, replacement))
-    barrier = distributed_c10d.monitored_barrier
-    replace_everywhere(barrier, refusing(barrier, "monitored_barrier() asks who is late; a record cannot know that"))
+        replacements.append((original, wrap(original, replacement)))
+    replace_everywhere(*replacements)
     depth = 0  # an optimizer may step other optimizers; only the outermost step counts
 
     def begin_step(*_: Any) -> None:
@@ -96,13 +97,18 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
         torch.autograd.backward = wrap(torch.autograd.backward, record_loss)
 
 
-def replace_everywhere(old: Any, new: Any) -> None:
-    """Replace a function in all modules of torch, also where they have imported it by name."""
+def replace_everywhere(*replacements: tuple[Any, Any]) -> None:
+    """Replace functions in all modules of torch, also where they have imported them by name.
+
+    Args:
+        replacements: pairs of the old function and the new one.
+    """
+    new_by_id = {id(old): new for old, new in replacements}
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("torch"):
             for name, value in list(vars(module).items()):
-                if value is old:
-                    setattr(module, name, new)
+                if id(value) in new_by_id:
+                    setattr(module, name, new_by_id[id(value)])
 
 
 REQUESTED_BACKENDS: dict[str, str] = {}
@@ -243,7 +249,7 @@ def install_cuda() -> AbstractContextManager[object]:
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, wrap(getattr(owner, name), replacement))
-    replace_everywhere(_default_to_fused_or_foreach, wrap(_default_to_fused_or_foreach, default_to_foreach))
+    replace_everywhere((_default_to_fused_or_foreach, wrap(_default_to_fused_or_foreach, default_to_foreach)))
     torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype
     torch.Generator = Generator  # type: ignore[misc]
     return CudaOnCpu()

@@ -121,8 +121,12 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
 
 
 def import_before_forking() -> None:
-    """Import torch's modules once for all ranks, and remove the environment variables that the import sets."""
+    """Import torch's modules once for all ranks, and remove the environment variables that the import sets.
+
+    Each rank writes its record by PyArrow, which imports pandas then.
+    """
     previous_names = set(os.environ)
+    import pandas  # noqa: F401
     import torch
     import torch.distributed.fsdp
     import torch.distributed.optim

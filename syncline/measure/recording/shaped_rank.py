@@ -281,7 +281,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
             setattr(device_mesh.DeviceMesh, name, staticmethod(on_real_tensors(method.__func__)))
         elif method is not None:
             setattr(device_mesh.DeviceMesh, name, on_real_tensors(method))
-    hooks.replace_everywhere(device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh))
+    hooks.replace_everywhere((device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh)))
     for supported_types in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
         supported_types.append(FakeTensor)  # functions that update many tensors by one kernel do so for fake ones too
     # A DTensor finds the shape of a new result by an operation on fake tensors of the whole tensor's size.
