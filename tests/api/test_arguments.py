@@ -49,7 +49,7 @@ def few_items(monkeypatch):
         (lambda: sl.loss(parameters="1B", replicas="10ms"), "replicas: got '10ms'; expected a finite number or a list"),
         (lambda: sl.loss(parameters="1B", period=[-1]), "period: got -1; expected a positive number"),
         (lambda: sl.goodput(workers={8}), "workers: got {8}; expected a whole number or a list"),
-        (lambda: sl.goodput(interval=np.array([None])), "interval: got None; expected a time"),
+        (lambda: sl.goodput(interval=np.array([None])), "interval: got None; expected best, never, or a time"),
         (lambda: sl.sweep(grid={"steps": "1"}), "grid.steps: got '1'; expected a list"),
         (lambda: sl.sweep(grid={3: [1]}), "grid: got 3; expected text"),
         (lambda: sl.solve("bandwidth", speedup=2, among=float("nan")), "among: got nan; expected"),
