@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from syncline.errors import SynclineError
 from syncline.methods import METHOD_KINDS, MethodBase, method_of
-from syncline.methods.docstrings import field_descriptions
+from syncline.methods.constructor import field_descriptions
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, reduce
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, cleandoc
 from operator import or_
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -15,7 +16,6 @@ from pydantic.fields import FieldInfo
 from syncline import optim
 from syncline.errors import SpecError
 from syncline.fields import one_of_fields, plain_argument, validate
-from syncline.methods.docstrings import docstring_with_arguments
 from syncline.methods.parts.asynchronous import check_synchronous, refuse_remedy
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import MethodBase
@@ -44,6 +44,34 @@ RULE_ARGUMENT = """
 function of a list of parameters. Further options, and then also ``weight_decay``, go to the optimizer;
 ``average_states`` names the states of the optimizer that are averaged with the parameters.
 """
+
+
+def field_descriptions(spec: type) -> dict[str, str]:
+    """Return a description of each field of a method's spec, from the nearest class that describes the field."""
+    descriptions: dict[str, str] = {}
+    for base in reversed(spec.__mro__):  # the nearest class comes last, and replaces other descriptions
+        _, _, section = cleandoc(base.__doc__ or "").partition("\nArgs:\n")
+        arguments, _, _ = section.partition("\n\n")
+        for argument in re.split(r"\n(?=    \w)", arguments):  # a line with four spaces begins an argument
+            name, _, description = argument.strip().partition(": ")
+            descriptions[name] = description
+    return descriptions
+
+
+def docstring_with_arguments(spec: type, names: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """Return the docstring of a method's spec with the descriptions of a function's arguments as its ``Args:``.
+
+    Args:
+        spec: class of the method.
+        names: names of the arguments; one that is neither a field nor in ``others`` is left out.
+        others: descriptions of arguments that are no fields of the spec.
+    """
+    paragraphs = cleandoc(spec.__doc__ or "").split("\n\n")
+    text = [paragraph for paragraph in paragraphs if not paragraph.startswith(("Args:", "Source:"))]
+    sources = [paragraph for paragraph in paragraphs if paragraph.startswith("Source:")]
+    descriptions = field_descriptions(spec) | dict(others or {})
+    arguments = [f"    {name}: {descriptions[name]}" for name in names if name in descriptions]
+    return "\n\n".join([*text, "\n".join(["Args:", *arguments]), *sources])
 
 
 def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:

@@ -106,7 +106,7 @@ class TracedGroup(dist.ProcessGroup):
         self._torch_name: str | None = None
 
     def getBackendName(self) -> str:
-        """Return the name under which the backend is registered."""
+        """Return the name under which the backend is registered, which also describes the group."""
         return BACKEND_NAME
 
     def _set_group_name(self, name: str) -> None:
@@ -119,14 +119,11 @@ class TracedGroup(dist.ProcessGroup):
         return self._torch_name or self.key
 
     group_name = property(getGroupName)
-    group_desc = property(lambda self: BACKEND_NAME)
+    group_desc = property(getBackendName)
+    getGroupDesc = getBackendName
 
     def _set_group_desc(self, text: str) -> None:
         """Ignore the description that torch sets."""
-
-    def getGroupDesc(self) -> str:
-        """Return the description of the group, which is the name of the backend."""
-        return BACKEND_NAME
 
     def size(self) -> int:
         """Return the number of ranks in the group."""
