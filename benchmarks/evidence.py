@@ -14,7 +14,7 @@ import numpy as np
 
 from syncline.costmodel import ModelShape
 from syncline.costmodel.scaling.laws import log_bounds, printed_losses
-from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_growth
+from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_uncertainty_beyond
 from syncline.costmodel.scaling.relative import law_factors, ratio_uncertainty
 
 
@@ -56,7 +56,8 @@ def backtest() -> list[Backtest]:
         seen = max(measured.row.parameters for measured in measured_ratios(family, method, BACKTEST_SIZE))
         later = [measured for measured in measured_ratios(family, method) if measured.row.parameters > BACKTEST_SIZE]
         for rule, capped in (("laws", False), ("measured end", True)):
-            curve, growth = fitted_curve(family, method, BACKTEST_SIZE, capped), ratio_growth(BACKTEST_SIZE, capped)
+            curve = fitted_curve(family, method, BACKTEST_SIZE, capped)
+            growth = ratio_uncertainty_beyond(BACKTEST_SIZE, capped)
             for row, measured in later:
                 predicted = curve.ratio(row.setting)
                 within = log_bounds(ratio_uncertainty(family, method), 1.0)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from syncline.costmodel.scaling.measured_end import GrownError
+from syncline.costmodel.scaling.measured_end import ExtrapolationError
 
 
-def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, float]]:
+def growth_exponent(errors: Sequence[ExtrapolationError]) -> tuple[float, dict[float, float]]:
     """Return the power p of the distance d in e-folds with which errors grow, by maximum likelihood.
 
     Errors are assumed normal with mean 0 and deviation ``c d^p``.
@@ -20,8 +20,8 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
     Returns:
         The most likely power, and for the powers 0, 0.5 and 1 the log likelihood of the most likely power minus theirs.
 
-    >>> from syncline.costmodel.scaling.measured_end import grown_errors
-    >>> power, differences = growth_exponent(grown_errors())
+    >>> from syncline.costmodel.scaling.measured_end import extrapolation_errors
+    >>> power, differences = growth_exponent(extrapolation_errors())
     >>> f"{power:.2f}", {p: round(difference, 1) for p, difference in differences.items()}
     ('0.46', {0.0: 5.9, 0.5: 0.0, 1.0: 8.6})
     """

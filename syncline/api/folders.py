@@ -89,7 +89,7 @@ def _loaded(path: Path) -> Result:
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
     record = read_run_record(path / "run.json")
     if record.get("command") in ("trace", "whatif"):
-        return _replays(record, path)
+        return _replay_result(record, path)
     return _run_result(record, path)
 
 
@@ -114,7 +114,7 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
     except SynclineError:
         spec = None
     if "summary" in record:  # only a validation has one
-        return _validation(record, spec, path)
+        return _validation_result(record, spec, path)
     # A spec that cannot be read completely still states its kind.
     kind = kind_of(path / "spec.yaml") if (path / "spec.yaml").is_file() else "run"
     command = kind if kind in ("compare", "pipeline") else "run"  # `sl.run` answers a study, whatever its kind
@@ -132,7 +132,7 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
     return Result(command, answer, folder=path) if spec is None else training_result(command, spec, answer)
 
 
-def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
+def _validation_result(record: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the stored result of a validation by published measurements, or by launched trainings."""
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
@@ -157,7 +157,7 @@ def _collectives(record: dict[str, Any]) -> Result:
     return collectives_result(question, {name: record[name] for name in ("rows", "crossovers", "choices")})
 
 
-def _replays(record: dict[str, Any], path: Path) -> Result:
+def _replay_result(record: dict[str, Any], path: Path) -> Result:
     """Return the result of `sl.trace` or `sl.whatif` from its folder and the content of its ``run.json``."""
     check_rows(record["rows"], path / "run.json", ROWS["trace"])
     names = ("rows", "sites", "sensitivities")

@@ -167,7 +167,7 @@ class Result:
         import matplotlib.pyplot as plt
         import numpy as np
 
-        figure = self._drawn()
+        figure = self._draw_figure()
         # pyplot shows only figures that it has made, so it "makes" the existing one.
         plt.figure(FigureClass=lambda *_, **__: figure)  # type: ignore[arg-type]
         axes = np.empty(len(figure.axes), dtype=object)
@@ -185,11 +185,11 @@ class Result:
         if file.suffix.lower() not in (".pdf", ".svg", ".png"):
             raise SpecError("--plot", str(file), "a name that ends in .pdf, .svg or .png")
         try:
-            return save(self._drawn(), file)
+            return save(self._draw_figure(), file)
         except OSError as error:
             raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
-    def _drawn(self) -> Figure:
+    def _draw_figure(self) -> Figure:
         """Draw the result's figure, and return it."""
         with self._blame_changed_folder():
             if self._figure is not None:
@@ -206,7 +206,7 @@ class Result:
         html = f"<pre>{escape(str(self))}</pre>"
         if self._figure is not None or self._table_file("curves") is not None:
             picture = io.BytesIO()
-            self._drawn().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
+            self._draw_figure().savefig(picture, format="png", dpi=NOTEBOOK_DPI)
             html += f'\n<img src="data:image/png;base64,{b64encode(picture.getvalue()).decode()}">'
         return html
 

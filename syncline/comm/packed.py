@@ -11,11 +11,11 @@ from torch import Tensor
 
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
+    bits_of_index,
     e3m0_bytes,
-    field_bytes,
-    index_width,
     packed_bytes,
     pairs_bytes,
+    whole_word_bytes,
 )
 from syncline.errors import SpecError, require_one_of
 
@@ -168,7 +168,7 @@ class PackedIntegers:
 
     def nbytes(self, count: int) -> int:
         """Return the bytes of the words that hold ``count`` integers."""
-        return field_bytes(count, self.bits)
+        return whole_word_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
         """Raise a SpecError if the sum over ``workers`` of integers up to ``largest`` may overflow a field."""
@@ -275,7 +275,7 @@ class SparsePairs:
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
         """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
         rounded = value.to(VALUE_DTYPES[self.value_format]).contiguous()
-        packed_index = pack(index, index_width(self.index_bits, chunk))
+        packed_index = pack(index, bits_of_index(self.index_bits, chunk))
         return torch.cat([packed_index, rounded.view(torch.uint8).flatten(-1)], dim=-1)
 
     def rounded(self, value: Tensor) -> Tensor:
@@ -284,7 +284,7 @@ class SparsePairs:
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the indices into ``chunk`` entries, and the values in ``dtype``, ``(..., pairs)`` each, from bytes."""
-        bits = index_width(self.index_bits, chunk)
+        bits = bits_of_index(self.index_bits, chunk)
         index_bytes = packed_bytes(pairs, bits)
         # Copied, because a view as wider numbers must start at a multiple of their size.
         packed_values = encoded[..., index_bytes:].clone(memory_format=torch.contiguous_format)

@@ -13,7 +13,7 @@ from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork
-from syncline.costmodel.traffic.packing import field_bytes
+from syncline.costmodel.traffic.packing import whole_word_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
 from syncline.methods.parts.method_spec import (
@@ -117,7 +117,7 @@ class VotingBase(MethodBase):
             packed_bytes = math.ceil(count / signs_per_byte)
             calls = [("votes", packed_bytes, "gather"), ("verdict", packed_bytes, "broadcast")]
         else:
-            calls = [("votes", field_bytes(count, self.bits_of_sum(workers)), "all_reduce")]
+            calls = [("votes", whole_word_bytes(count, self.bits_of_sum(workers)), "all_reduce")]
         encoded_bytes = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes need no encoding
         return [
             Exchange(nbytes, label=label, collective=collective, shares_call=False, encoded_bytes=encoded_bytes)

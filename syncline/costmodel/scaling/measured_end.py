@@ -28,7 +28,7 @@ END_SIZES = 2
 """Number of the largest measured sizes that the end of a curve averages."""
 
 LEAST_SIZES = 3
-"""Smallest number of sizes to which `ratio_growth` fits a law."""
+"""Smallest number of sizes to which `ratio_uncertainty_beyond` fits a law."""
 
 CURVES = (("charles-2025", "diloco"), ("douillard-2025", "streaming-diloco"))
 """Family and method of the measured ratios, with several numbers of replicas at each size."""
@@ -166,7 +166,7 @@ def varied_quantities(losses: Sequence[MeasuredLoss]) -> list[str]:
     return [name for name in names if len({row.setting[name] for row in losses}) > 1]
 
 
-class GrownError(NamedTuple):
+class ExtrapolationError(NamedTuple):
     """The error of a predicted ratio at a model larger than those of the fit.
 
     Attributes:
@@ -178,7 +178,7 @@ class GrownError(NamedTuple):
     e_folds: float
 
 
-def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
+def extrapolation_errors(largest: float = np.inf, capped: bool = True) -> list[ExtrapolationError]:
     """Return the errors of ratios that are predicted for larger models than those of a fit.
 
     Each measured size in turn is the largest of a fit, whose curve predicts all larger sizes. ``capped``: see
@@ -194,22 +194,22 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
             for row, ratio in ratios:
                 if row.parameters > fitted_size:
                     error = float(np.log(curve.ratio(row.setting) / ratio))
-                    errors.append(GrownError(error, e_folds=float(np.log(row.parameters / fitted_size))))
+                    errors.append(ExtrapolationError(error, e_folds=float(np.log(row.parameters / fitted_size))))
     return errors
 
 
 @cache
-def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
+def ratio_uncertainty_beyond(largest: float = np.inf, capped: bool = True) -> Uncertainty:
     """Return the uncertainty of ratios one e-fold of parameters beyond the largest model of a fit.
 
-    It grows with the square root of the e-folds. The arguments are those of `grown_errors`.
+    It grows with the square root of the e-folds. The arguments are those of `extrapolation_errors`.
 
-    >>> growth = ratio_growth()
-    >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"
+    >>> beyond = ratio_uncertainty_beyond()
+    >>> f"{beyond.low:.3f} to {beyond.high:.3f}, {beyond.points} ratios"
     '0.992 to 1.001, 101 ratios'
     """
-    errors = grown_errors(largest, capped)
+    errors = extrapolation_errors(largest, capped)
     # The errors are logarithms; `uncertainty_of` takes ``predicted / measured - 1``.
-    errors_per_root = [np.expm1(grown.error / np.sqrt(grown.e_folds)) for grown in errors]
+    errors_per_root = [np.expm1(log_error / np.sqrt(e_folds)) for log_error, e_folds in errors]
     basis = f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance"
     return uncertainty_of(errors_per_root, basis)

@@ -27,7 +27,7 @@ from syncline.costmodel.scaling.laws import (
     power_law_of,
     printed_losses,
 )
-from syncline.costmodel.scaling.measured_end import ratio_growth, varied_quantities
+from syncline.costmodel.scaling.measured_end import ratio_uncertainty_beyond, varied_quantities
 from syncline.costmodel.scaling.predict import (
     LossReached,
     PredictedLoss,
@@ -82,21 +82,21 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     error_logs: list[Bounds] = [log_bounds(within, 1.0)]
     bases = [within.basis]
     for outside in prediction.beyond:
-        drift = _ratio_uncertainty_outside(prediction.fit, outside.field)
+        per_e_fold = _uncertainty_per_e_fold(prediction.fit, outside.field)
         e_folds = abs(float(np.log(outside.factor)))
-        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds  # see `_ratio_uncertainty_outside`
-        error_logs.append((None, None) if drift is None else log_bounds(drift, distance))
-        bases.append(f"{outside.field}: {'unknown' if drift is None else drift.basis}")
+        distance = np.sqrt(e_folds) if outside.field == "parameters" else e_folds  # see `_uncertainty_per_e_fold`
+        error_logs.append((None, None) if per_e_fold is None else log_bounds(per_e_fold, distance))
+        bases.append(f"{outside.field}: {'unknown' if per_e_fold is None else per_e_fold.basis}")
     return RelativeLoss(ratio, *joint_bounds(ratio, error_logs), basis="; ".join(bases), prediction=prediction)
 
 
-def _ratio_uncertainty_outside(fit: LossFit, field: str) -> Uncertainty | None:
+def _uncertainty_per_e_fold(fit: LossFit, field: str) -> Uncertainty | None:
     """Return the uncertainty of ratios one e-fold outside the range of a quantity, or None if it was not measured.
 
     The uncertainty grows linearly with the e-folds, but with their square root if the quantity is ``parameters``.
     """
     if field == "parameters":
-        return ratio_growth()
+        return ratio_uncertainty_beyond()
     if field == "tokens_per_parameter":
         return _tokens_drift()
     drift: Drift | None = fit.drifts.get(field)

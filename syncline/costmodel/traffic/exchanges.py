@@ -138,7 +138,7 @@ class CallPattern(NamedTuple):
     first_step: int
 
 
-def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
+def calls_of_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
     """Return the calls of exchanges that are due at the same step, with one call for those that can share a call.
 
     Exchanges with ``shares_call`` use one call if they have the same collective at the same point of the step. Calls
@@ -175,7 +175,7 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
 
 def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
     """Return the calls of periodic exchanges after a step (from 0), among the ranks of a group (None: all workers)."""
-    return join_exchanges((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
+    return calls_of_exchanges((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
@@ -261,7 +261,7 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     patterns = []
     for mask in sorted(first_steps):
         due = [exchange for exchange, is_due in zip(exchanges, mask, strict=True) if is_due]
-        patterns.append(CallPattern(join_exchanges(due, first_steps[mask]), num_steps[mask], first_steps[mask]))
+        patterns.append(CallPattern(calls_of_exchanges(due, first_steps[mask]), num_steps[mask], first_steps[mask]))
     return patterns
 
 

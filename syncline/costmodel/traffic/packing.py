@@ -36,12 +36,12 @@ def e3m0_bytes(count: int) -> int:
     return SCALE_BYTES + packed_bytes(count, 4)
 
 
-def field_bytes(count: int, bits: int) -> int:
+def whole_word_bytes(count: int, bits: int) -> int:
     """Return the bytes of ``count`` integers of ``bits`` bits, packed into words so that no word splits an integer.
 
     Such words can be added as a whole. A word has 8 bits if ``bits`` divides 8, else 32 bits.
 
-    >>> field_bytes(5, 4), field_bytes(7, 5)
+    >>> whole_word_bytes(5, 4), whole_word_bytes(7, 5)
     (3, 8)
     """
     word_bits = 8 if 8 % bits == 0 else WORD_BITS
@@ -64,7 +64,7 @@ def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
     return levels
 
 
-def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
+def bits_of_index(bits: int, entries: int, path: str = "index_bits") -> int:
     """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0.
 
     An error names the setting at ``path``.
@@ -78,12 +78,12 @@ def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
 def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str = "index_bits") -> int:
     """Return the bytes of ``pairs`` pairs, each a packed index into ``entries`` entries and a value.
 
-    ``index_bits`` is as in `index_width`, and ``value`` is a name of `VALUE_BYTES`.
+    ``index_bits`` is as in `bits_of_index`, and ``value`` is a name of `VALUE_BYTES`.
 
     >>> pairs_bytes(32, 4096, 64, "fp32"), pairs_bytes(32, 4096, 0, "bf16")  # pairs of 12 bytes; of 28 bits
     (384, 112)
     """
-    return packed_bytes(pairs, index_width(index_bits, entries, path)) + pairs * VALUE_BYTES[value]
+    return packed_bytes(pairs, bits_of_index(index_bits, entries, path)) + pairs * VALUE_BYTES[value]
 
 
 def block_pairs_bytes(

@@ -100,7 +100,7 @@ def sharded_exchanges(
 
     exchanges: list[Exchange] = []
 
-    def send(exchange: Exchange, ready: float, needed: float) -> None:
+    def add(exchange: Exchange, ready: float, needed: float) -> None:
         """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
         if overlapped:  # a sum of fractions may round above 1, the end of the computing
             ready, needed = min(ready, 1.0), min(needed, 1.0)
@@ -114,11 +114,11 @@ def sharded_exchanges(
         # With `full` no worker keeps gathered units, so that each micro-batch gathers them again.
         gathers = forward if sharding == "full" or (number == 0 and update_exchanges is None) else []
         for exchange, ready, needed in [*gathers, *(backward if sharding == "full" else [])]:
-            send(exchange, begin + length * ready, begin + length * needed)
+            add(exchange, begin + length * ready, begin + length * needed)
         # With `optimizer` a worker sums the gradients of its micro-batches, and scatters the sum in the last one.
         if sharding != "optimizer" or number == micro_batches - 1:
             for exchange, ready in scatters:
-                send(exchange, begin + length * ready, 1.0)
+                add(exchange, begin + length * ready, 1.0)
     if sharding != "full" and update_exchanges is not None:
         exchanges += update_exchanges
     return exchanges

@@ -29,8 +29,8 @@ from syncline.costmodel.traffic.exchanges import (
     Exchange,
     call_s,
     calls_by_step,
+    calls_of_exchanges,
     due_steps,
-    join_exchanges,
     phase_cycles,
 )
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, WayPoint, is_awaited_in_step, split_call, way_points
@@ -205,7 +205,7 @@ def stepper(
             worker.skip(step - next_step)
             due = due_at(step)
             if due not in priced_patterns:
-                calls = calls_by_due.get(due) or join_exchanges(e for e in exchanges if e.is_due(step))
+                calls = calls_by_due.get(due) or calls_of_exchanges(e for e in exchanges if e.is_due(step))
                 priced_calls = [priced_call for call in calls for priced_call in price(call)]
                 priced_patterns[due] = priced_calls, way_points([priced_call.call for priced_call in priced_calls])
             priced_calls, points = priced_patterns[due]

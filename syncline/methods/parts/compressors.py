@@ -18,11 +18,11 @@ from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
     block_pairs_bytes,
-    field_bytes,
     kept_entries,
     packed_bytes,
     pairs_bytes,
     sum_levels,
+    whole_word_bytes,
 )
 from syncline.fields import ByKind, Spec, refusal
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Tensors, elements, or_object, tensors_of
@@ -168,7 +168,8 @@ class LpCompressor(CompressorBase):
             SpecError: the sum of so many workers needs more bits, which the error names.
         """
         sum_levels(self.bits, workers, "compressor.bits")  # raises the error
-        return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", field_bytes(tensor.elements, self.bits))]
+        nbytes = whole_word_bytes(tensor.elements, self.bits)
+        return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", nbytes)]
 
     @property
     @override

@@ -16,11 +16,11 @@ from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, option_origins, projection_assumptions
 from syncline.planner.explore.settings import (
     BASELINE,
+    described_network,
     explored_spec,
     failures_of_settings,
     format_count,
     line_between_places,
-    network_of,
     sizes_of_sites,
 )
 from syncline.planner.periods import COMPARED_PERIOD, PRESET
@@ -181,7 +181,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
     compute_s = {name: float(plan.method_plans[index].compute_s[0]) for name, index in index_by_name.items()}
     drawn = np.geomspace(LOWEST, HIGHEST, POINTS_PER_CURVE)
     step_s: dict[str, Floats] = {}
-    line = network(network_of(settings))
+    line = network(described_network(settings))
     if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:  # all bandwidths are priced at once
         links = at_bandwidth(line, drawn[None])  # (1, n) for one setting and n bandwidths
         for name, index in index_by_name.items():
@@ -192,7 +192,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced_s: dict[str, list[float]] = {name: [] for name in index_by_name}
     for bandwidth in bandwidths.tolist():
-        explored_network = network(network_of(replace(settings, bandwidth=bandwidth)))
+        explored_network = network(described_network(replace(settings, bandwidth=bandwidth)))
         cache = PriceCache()
         for name, index in index_by_name.items():
             step = plan.step(index, explored_network, cache=cache)
@@ -259,7 +259,7 @@ def computing_shares(ranking: Ranking) -> dict[str, float]:
     return shares
 
 
-def setting_line(settings: PageSettings) -> str:
+def settings_in_words(settings: PageSettings) -> str:
     """Return the settings in one line."""
     rate = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)} one way"
     if settings.network == SITES:

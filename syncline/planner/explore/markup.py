@@ -23,7 +23,7 @@ from syncline.planner.advice.sentences import fastest_of_each_kind, layout_words
 from syncline.planner.advice.tables import not_computing
 from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
-from syncline.planner.explore.settings import BASELINE, BY_NAME, failures_of_settings, network_of, sizes_of_sites
+from syncline.planner.explore.settings import BASELINE, BY_NAME, described_network, failures_of_settings, sizes_of_sites
 from syncline.planner.pages import templates
 from syncline.planner.tables.table import cell_text, range_text, waiting
 from syncline.questions.explore import OFFERED, OWN, PageSettings
@@ -137,7 +137,7 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
     """Return the settings as a question for advice."""
     workers = sum(sizes_of_sites(settings))
     question = Advise(
-        model=settings.model, network=network(network_of(settings)), hardware=settings.hardware, workers=workers,
+        model=settings.model, network=network(described_network(settings)), hardware=settings.hardware, workers=workers,
         tokens=settings.tokens, batch_tokens=settings.batch * workers or None,
         extrapolate=settings.losses == "extrapolated", failures=failures_of_settings(settings),
     )  # fmt: skip
@@ -156,7 +156,7 @@ def _cached_advice(settings: PageSettings) -> Advice:
 
 def advise_line(settings: PageSettings) -> str:
     """Return the ``syncline advise`` command for the settings."""
-    network_text, workers = network_of(settings), sum(sizes_of_sites(settings))
+    network_text, workers = described_network(settings), sum(sizes_of_sites(settings))
     if not isinstance(network_text, str):
         network_text = yaml.safe_dump(network_text, default_flow_style=True, width=10_000).strip()
     command = [

@@ -136,7 +136,7 @@ class Page:
             "".join(markup.paragraph(transfer.line, "caveat") for transfer in ranked.transferred)
             + markup.render("assumption_list", ranked.assumptions)
             + markup.paragraph(answers.headline(ranked), "headline")
-            + markup.paragraph(answers.setting_line(settings), "asked")
+            + markup.paragraph(answers.settings_in_words(settings), "asked")
             + markup.paragraph(answers.caveat(ranked), "caveat")
         )
         notes = markup.render("bulleted", ranked.notes, "notes")
@@ -214,7 +214,10 @@ def picture_svg(settings: PageSettings, dark: bool) -> str:
     )
     pictures = [(COMPUTES, picture), (_round_title(rows), round_picture(rows))]
     return standalone_svg(
-        pictures, answers.headline(ranking), lines=[answers.setting_line(settings), answers.caveat(ranking)], dark=dark
+        pictures,
+        answers.headline(ranking),
+        lines=[answers.settings_in_words(settings), answers.caveat(ranking)],
+        dark=dark,
     )
 
 

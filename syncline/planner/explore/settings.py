@@ -322,7 +322,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "workers": workers,
         "steps": 1,  # the tokens of the training set the steps below
         "methods": methods,
-        "networks": [network_of(settings)],
+        "networks": [described_network(settings)],
         "compute": {"hardware": settings.hardware},
         **({"layout": layout} if layout else {}),
     }
@@ -391,7 +391,7 @@ def replica_layout(settings: PageSettings) -> dict[str, Any]:
     return {name: count for name, count in degrees.items() if count > 1}
 
 
-def network_of(settings: PageSettings) -> Any:
+def described_network(settings: PageSettings) -> Any:
     """Return the network that joins all workers, as in a spec."""
     between_places = line_between_places(settings)
     if between_places is not None:  # the network of the command, whose lines the settings scale

@@ -257,7 +257,7 @@ class ProjectionPlan:
         return price_call
 
     def _priced(self, call: Call, selection: PricedSettings) -> PricedCall:
-        prices = self.call_cost(call, selection)
+        prices = self.call_prices(call, selection)
         members = selection.select_settings(self.replicas)  # one worker of each replica
         if call.group is not None:  # a group has the same ranks in every setting
             members = np.full_like(members, len(call.group))
@@ -355,7 +355,7 @@ class ProjectionPlan:
         total_s = 0.0
         for kind, runs_by_size in runs_by_kind.items():
             nbytes, runs = max(runs_by_size.items(), key=math.prod)  # the largest product of size and runs
-            total_s += runs * first_value(self.call_cost(calls[kind, nbytes], selection).seconds)
+            total_s += runs * first_value(self.call_prices(calls[kind, nbytes], selection).seconds)
         bounds_s[key] = total_s / self.spec.steps
         return bounds_s[key]
 
@@ -383,7 +383,7 @@ class ProjectionPlan:
         algorithm = self.spec.algorithm_on(selection.network)
         return self.intra_replica.step_times(compute_s, method_plan.memory_plan, self.workers, selection, algorithm)
 
-    def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
+    def call_prices(self, call: Call, selection: PricedSettings) -> CollectivePrices:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
         size, settings = selection.select_traffic_rows(call.payload_bytes), selection.settings
         algorithm, rule = self.spec.algorithm_on(selection.network), self.spec.protocol
@@ -428,7 +428,7 @@ class ProjectionPlan:
             different_calls = {cost_key(call): call for call in traffic.calls}.values()
             for call in different_calls:
                 for part in split_call(call, self.spec.overlap, buckets):
-                    prices = self.call_cost(part, selection)
+                    prices = self.call_prices(part, selection)
                     new_codes = by_link(shared_codes(code_by_text, prices.sources)[prices.source_index])
                     # A higher code is further from a formula; reasons for unknown times come last.
                     codes[settings] = np.maximum(codes[settings], new_codes)
@@ -463,8 +463,8 @@ class ProjectionPlan:
         combinations: list[tuple[str, ...]] = [()]
         combination_index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            # Sizes are floats, as in `split_call`, so that `call_cost` finds its prices in the cache.
-            prices = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
+            # Sizes are floats, as in `split_call`, so that `call_prices` finds its prices in the cache.
+            prices = self.call_prices(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
             # A pair is a combination of the algorithms of the calls so far, and this call's algorithm, as one number.
             pairs = combination_index * len(prices.names) + prices.name_index
             used_pairs, inverse = np.unique(pairs, return_inverse=True)

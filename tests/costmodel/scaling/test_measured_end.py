@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from replication.growth import growth_exponent
 from syncline.costmodel.scaling.measured_end import (
     CURVES,
-    GrownError,
+    ExtrapolationError,
     end_of,
     fitted_curve,
     measured_end,
@@ -87,7 +87,9 @@ def test_bounds_of_ratios_widen_with_the_distance() -> None:
 def test_the_power_of_growing_errors_is_found(power: float) -> None:
     draws = np.random.default_rng(0)
     folds = draws.uniform(0.3, 4.0, 4000)
-    errors = [GrownError(float(e * d**power), float(d)) for e, d in zip(draws.normal(size=4000), folds, strict=True)]
+    errors = [
+        ExtrapolationError(float(e * d**power), float(d)) for e, d in zip(draws.normal(size=4000), folds, strict=True)
+    ]
     found, less_likely = growth_exponent(errors)
     assert found == pytest.approx(power, abs=0.05)
     assert min(less_likely, key=less_likely.__getitem__) == power

@@ -20,10 +20,10 @@ from syncline.planner.explore.settings import (
     BASELINE,
     BY_NAME,
     FIELDS,
+    described_network,
     explored_spec,
     format_count,
     from_query,
-    network_of,
     offer_network,
     spec_text,
     to_query,
@@ -138,11 +138,11 @@ def test_settings_that_do_not_go_together_are_told_in_a_line():
 
 
 def test_networks_are_those_of_the_settings():
-    assert network_of(PageSettings(sites=1, workers=8)) == "nvlink3"
-    assert network_of(PageSettings(sites=1)) == "dgx-a100"
+    assert described_network(PageSettings(sites=1, workers=8)) == "nvlink3"
+    assert described_network(PageSettings(sites=1)) == "dgx-a100"
     line = {"latency": "20 ms", "bandwidth": "1 Gbit/s", "name": "1 Gbit/s and 20 ms"}
-    assert network_of(PageSettings(workers=1)) == line
-    assert [level.get("units") for level in network_of(PageSettings(workers=4))["levels"]] == [4, 2]
+    assert described_network(PageSettings(workers=1)) == line
+    assert [level.get("units") for level in described_network(PageSettings(workers=4))["levels"]] == [4, 2]
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_network_of_the_command_brings_its_workers_and_its_narrowest_line(lab)
 def test_its_lines_between_places_change_together(lab):
     fields, name = lab
     settings = with_text(PageSettings(), "network", name)
-    wider = network(network_of(with_text(settings, "bandwidth", "152 Mbit/s")))
+    wider = network(described_network(with_text(settings, "bandwidth", "152 Mbit/s")))
     given = network(fields)
     for i, j in itertools.product(range(3), range(2)):
         ratio = 1 if i == j else 2

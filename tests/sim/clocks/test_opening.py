@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Exchange, GlooCosts, Link, NcclCosts, Tcp, mean_step
 from syncline.costmodel.collectives.tcp_slow_start import collective_opening_s
-from syncline.costmodel.traffic.exchanges import join_exchanges
+from syncline.costmodel.traffic.exchanges import calls_of_exchanges
 from syncline.sim import Call, clock, collective_finish_s
 
 FAR = Link(25e-3, 125e6, tcp=Tcp(window_bytes=8 * 2**20))
@@ -29,7 +29,7 @@ def test_closed_form_lockstep_and_events_are_one(known, latency_s, workers, comp
     link = Link(latency_s, 125e6, tcp=Tcp(connections=workers - 2), **known)
     exchanges = [Exchange(4.0 * 2**19 * workers, period=period), Exchange(1e6, collective="all_gather", period=3)]
     told = mean_step(compute_s, exchanges, 12, workers, link, overlap=overlap)
-    calls = [call for step in range(12) for call in join_exchanges([e for e in exchanges if e.is_due(step)], step)]
+    calls = [call for step in range(12) for call in calls_of_exchanges([e for e in exchanges if e.is_due(step)], step)]
     for by in ("lockstep", "events"):
         played = clock(calls, compute_s, link, workers, 12, overlap=overlap, evaluator=by)
         # The last steps' calls are waited for by nobody, in no evaluator.
