@@ -161,7 +161,7 @@ class ProjectionPlan:
         replica_times = self._replica_times(method_index, selection)
         step_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         inside_s = step_s - replica_times.compute_s
-        regular, rare = _regular_and_rare(traffic.exchanges)
+        regular, rare = self._regular_and_rare(traffic.exchanges)
         if not regular:
             step = priced_step(step_s, rare, traffic.patterns, steps, price_call, trigger_s, optimizer_s)
         elif not rare:
@@ -180,6 +180,19 @@ class ProjectionPlan:
                 hidden_communication_s=regular_step.hidden_communication_s + rare_step.hidden_communication_s,
             )
         return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
+
+    def _regular_and_rare(self, exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+        """Split exchanges into *regular* ones, in every step inside a replica, and *rare* ones, which follow them.
+
+        If replicas also exchange in every step, or if the groups are those of the method and not of a layout, all
+        exchanges are priced together.
+        """
+        regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
+        rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
+        has_method_groups = bool(regular) and self.layout.workers == 1
+        if has_method_groups or any(exchange.period == 1 for exchange in rare):
+            return exchanges, []
+        return regular, rare
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
         """Return the factor by which a step's computing is longer because workers wait for the slowest of them.
@@ -285,7 +298,7 @@ class ProjectionPlan:
         price_call = self._call_pricer(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.method_plans[method_index].readbacks
         optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
-        regular, rare = _regular_and_rare(traffic.exchanges)
+        regular, rare = self._regular_and_rare(traffic.exchanges)
         busy_s = self._busy_s(method_index, traffic, selection)
         # With rare exchanges, `busy_s` includes the waits for the regular ones.
         return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
@@ -299,7 +312,7 @@ class ProjectionPlan:
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         busy_s = self._busy_s(method_index, traffic, selection)
-        regular, rare = _regular_and_rare(traffic.exchanges)
+        regular, rare = self._regular_and_rare(traffic.exchanges)
         if not traffic.exchanges or (regular and rare):
             return busy_s
         price_call = self._call_pricer(traffic, selection)
@@ -319,7 +332,7 @@ class ProjectionPlan:
         """
         step_s = self._replica_times(method_index, selection).step_s
         busy_s = step_s * self._slowest_factor(traffic.exchanges, selection)
-        regular, rare = _regular_and_rare(traffic.exchanges)
+        regular, rare = self._regular_and_rare(traffic.exchanges)
         if not (regular and rare):
             return first_value(busy_s)
         shared = self._shared_prices(selection.cache)
@@ -338,7 +351,7 @@ class ProjectionPlan:
         `_regular_and_rare`. It is NaN if the time of a call is unknown. For the arguments, see `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
-        regular, rare = _regular_and_rare(traffic.exchanges)
+        regular, rare = self._regular_and_rare(traffic.exchanges)
         bounds_s = self._shared_prices(cache).least_network_s
         key = traffic.buckets, *map(id, regular or rare)  # the plan keeps the exchanges, so ids are unique
         if key in bounds_s:
@@ -480,18 +493,6 @@ class ProjectionPlan:
 def shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
     """Return the code of each text from a dictionary; a text that it lacks is added with the next code."""
     return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
-
-
-def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Split exchanges into *regular* ones, in every step inside a replica, and *rare* ones, which follow them.
-
-    If replicas also exchange in every step, all exchanges count as regular and are priced together.
-    """
-    regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
-    rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
-    if any(exchange.period == 1 for exchange in rare):
-        return exchanges, []
-    return regular, rare
 
 
 def _largest_calls_first(traffic: Traffic) -> list[tuple[Indices, list[Call]]]:

@@ -6,16 +6,19 @@ import re
 import pytest
 import torch
 
+import syncline as sl
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import MODELS, ModelShape, calls_at, ring_all_reduce_s
+from syncline.costmodel import MODELS, Link, ModelShape, calls_at, calls_of, ring_all_reduce_s
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
-from syncline.methods import METHODS, method_of
+from syncline.methods import METHODS, method_of, tensors_of
 from syncline.planner.projection.project import project
 from syncline.problems.network import NetworkTask
 from syncline.problems.text_gpt import TextGPT
 from syncline.runs.catalogue import method_rows
 from syncline.runs.training.results import clock_record
 from syncline.runs.training.train_and_time import time_method, train_method
+from syncline.sim import clock
 from syncline.specs import CompareSpec, ProjectSpec, load_spec
 from syncline.training import parameter_groups, rows_of
 
@@ -267,3 +270,18 @@ def test_a_width_too_small_for_the_workers_is_refused_with_the_path_of_the_metho
     spec = load_spec("project-gpt-160m", ["methods=[ddp-adam, lion-cub-4bit]", "workers=300"], ProjectSpec)
     with pytest.raises(SpecError, match=r"^methods\.1\.bits: got 4; expected at least 9 for sums over 300 workers"):
         project(spec)
+
+
+@pytest.mark.parametrize("overlap", ["none", "ddp", "async"])
+def test_messages_inside_nodes_and_between_them_share_a_workers_network(overlap: str) -> None:
+    fields = {"kind": "demo", "lr": 0.003, "per_node": 2, "period": 3}
+    link = Link(1e-3, 1e9, name="link")
+    (row,) = sl.project(
+        model="gpt2", methods=[fields], networks=[link], workers=8, steps=24, overlap=overlap, algorithm="ring",
+        compute={"seconds": 0.01}, thresholds=False,
+    ).rows  # fmt: skip
+    tensors = tensors_of(MODELS["gpt2"].tensors)
+    buckets = gradient_buckets([tensor.elements for tensor in tensors])
+    calls = calls_of(method_of(fields).exchanges(tensors, 8), 24, range(8))
+    simulated = clock(calls, 0.01, link, 8, 24, overlap=overlap, buckets=buckets, algorithm="ring")
+    assert row["step_time_s"] == pytest.approx(simulated.step_time_s, rel=1e-9)
