@@ -14,6 +14,7 @@ from syncline.comm import compute_once_if_shared
 from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
+from syncline.optim.quantisers import at_least_fp32
 from syncline.optim.scalings import States, Unscaled, finite_sign
 from syncline.seeds import seed64
 
@@ -56,7 +57,8 @@ def orthonormal_columns(x: Tensor) -> Tensor:
 
 def unit_columns(x: Tensor, eps: float) -> Tensor:
     """Return matrices ``(..., n, r)`` with each column divided by its norm plus ``eps``."""
-    return x / (x.norm(dim=-2, keepdim=True) + eps)
+    x_float = at_least_fp32(x)  # in fp16 an eps of 1e-8 is 0
+    return (x_float / (x_float.norm(dim=-2, keepdim=True) + eps)).to(x.dtype)
 
 
 Average = Callable[[list[Tensor], str], list[Tensor]]

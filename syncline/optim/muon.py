@@ -10,6 +10,7 @@ from torch import Tensor
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, as_matrix, newton_schulz, shape_factor
+from syncline.optim.quantisers import at_least_fp32
 from syncline.optim.rules import MomentumRule, adam
 from syncline.optim.scalings import Unscaled, check_unit, finite_sign
 
@@ -47,7 +48,8 @@ def muon(
 
 def divide_by_rms(d: Tensor) -> Tensor:
     """Return rows ``(..., n)`` divided by their root mean square: ``sqrt(n) d / ||d||``; rows of zeros stay zero."""
-    return d / (d.square().mean(-1, keepdim=True).sqrt() + 1e-12)
+    d_float = at_least_fp32(d)  # in fp16 small squares, and 1e-12, are 0
+    return (d_float / (d_float.square().mean(-1, keepdim=True).sqrt() + 1e-12)).to(d.dtype)
 
 
 @dataclass(frozen=True)

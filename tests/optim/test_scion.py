@@ -12,7 +12,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.methods import DDP, Local, method_of
-from syncline.optim import muon, scion, sgdm
+from syncline.optim import DionRule, MatrixSplit, muon, scion, sgdm
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, RADIUS, TABLE_RADIUS = 3, 0.1, 2.0, 30.0
@@ -131,6 +131,27 @@ def test_averaged_every_so_often_its_momenta_are_too() -> None:
     got = run(partial(Local, lr=LR, rule=scion(), period=2), gradients(4, M, MATRIX, VECTOR))
     assert {r.label for r in got.records} == {"params+momentum_1"}
     assert [r.step for r in got.records] == [1, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["scion", "dion"])
+def test_half_precision_divides_by_norms_in_single(kind: str, dtype: torch.dtype) -> None:
+    """In fp16 the square of 1e-4 is 0, and so are 1e-12 and 1e-8: a row of zeros stays zero, others get their size."""
+    x = torch.nn.Parameter(torch.zeros(4, 8, dtype=dtype))
+    x.grad = torch.full_like(x, 1e-4)
+    x.grad[:, 2:] = 0  # a row of zeros of the table, a column of zeros of the matrix
+    x.grad[0] = 0
+    if kind == "scion":
+        DDP([{"params": [x], "matrix": False}], LR, scion(0.0, table_radius=1.0, tables="rows")).step()
+        sizes = torch.tensor([0.0, *[LR] * 3])
+        torch.testing.assert_close(x.detach().float().square().mean(1).sqrt(), sizes, rtol=0.01, atol=0.0)
+    else:
+        method = DDP([x], LR, MatrixSplit(DionRule(rank_fraction=1.0), sgdm()))
+        method.step()
+        x.grad.zero_()
+        method.step()
+        assert x.isfinite().all()
+        assert all(state.isfinite().all() for state in method.state[x].values())
 
 
 def test_named_forms() -> None:
