@@ -16,15 +16,15 @@ from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, shared_progress, side_by_side, watched
 from syncline.runs.training import results
-from syncline.runs.training.clock_bounds import speedup_bounds
+from syncline.runs.training.clock_bounds import BoundedClock
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
-from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
+from syncline.runs.training.train_and_time import jobs_of, time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import Trained, depends_on_clock, with_measured_step
 from syncline.specs import CompareSpec
 
-Timings = dict[tuple[str, str], TimedTraining]
+Timings = dict[tuple[str, str], BoundedClock]
 """Timed trainings by (method, network)."""
 
 
@@ -161,7 +161,7 @@ def longest_first(spec: CompareSpec) -> list[int]:
     return sorted(range(len(durations)), key=lambda index: durations[index], reverse=True)
 
 
-def _baseline_timing(spec: CompareSpec, timings: Timings, network: Network) -> TimedTraining | None:
+def _baseline_timing(spec: CompareSpec, timings: Timings, network: Network) -> BoundedClock | None:
     """Return the timing of the first method on a network; None if it has no time there."""
     return timings.get((name_of_training(spec, spec.methods[0], network), network.name))
 
@@ -177,9 +177,7 @@ def _bounds(spec: CompareSpec, timings: Timings) -> results.Bounds:
         baseline = _baseline_timing(spec, timings, networks[network_name])
         speedups: dict[str, Any] = {"speedup_low": None, "speedup_high": None}
         if baseline is not None:
-            speedups = speedup_bounds(
-                timing.clock, timing.variants, baseline=baseline.clock, baseline_variants=baseline.variants
-            )
+            speedups = timing.speedup_bounds(baseline)
         bounds[method, network_name] = timing.bounds() | speedups
     return bounds
 

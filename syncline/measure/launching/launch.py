@@ -23,11 +23,12 @@ from syncline.measure.processes.rendezvous import host_store
 from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.runs.folders.folder import RunFolder, environment, has_results
+from syncline.runs.training.clock_bounds import BoundedClock
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records, write_curves
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
-from syncline.runs.training.train_and_time import TimedTraining, time_with_bounds
+from syncline.runs.training.train_and_time import time_with_bounds
 from syncline.runs.training.trained import Trained, with_measured_step
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
@@ -243,7 +244,7 @@ def write_launch(
 
 
 def _measured_and_simulated_rows(
-    spec: RunSpec, measured: MeasuredRun, simulated: TimedTraining | None
+    spec: RunSpec, measured: MeasuredRun, simulated: BoundedClock | None
 ) -> dict[str, Any]:
     """Return the fields of a launch's ``run.json``: facts, measured rows by seed, and a simulated row with bounds.
 
@@ -261,7 +262,7 @@ def _measured_and_simulated_rows(
 
 
 def write_results(
-    folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: TimedTraining | None,
+    folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: BoundedClock | None,
     row_name: str = "worker", track_names: list[str] | None = None,
 ) -> None:  # fmt: skip
     """Write the losses, collectives, curves, timelines, trace and figures of a training.

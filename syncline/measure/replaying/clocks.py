@@ -22,8 +22,8 @@ from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.measure.recording.record import Loss, MessageAwaited, MessageSent, RankRecord, Started, Stepped
 from syncline.measure.replaying.replay import MeasuredComputing, Replayed, host_behaviour, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
-from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
-from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.runs.training.clock_bounds import BoundedClock, clock_bounds
 from syncline.runs.training.results import clock_record
 from syncline.sim import Clock, Timeline
 from syncline.sim.program.timeline import WAITING
@@ -249,23 +249,18 @@ def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list
 
 
 @dataclass(frozen=True)
-class TimedReplay:
-    """A record that was replayed on a network.
+class TimedReplay(BoundedClock):
+    """The clock of a record that was replayed on a network.
 
     Args:
         network: the network, without the user's changes.
         replayed: the timeline of the replay.
-        step_time_variants: seconds of a mean step if computing and communication are as slow or as fast as expected.
-        basis: the measurements from which this expectation follows, in words.
         unchanged_step_s: seconds of a mean step without the user's changes.
     """
 
     record: TraceRecord
     network: Network
     replayed: Replayed
-    clock: Clock
-    step_time_variants: StepTimeVariants
-    basis: str
     unchanged_step_s: float
 
 
@@ -282,11 +277,9 @@ def replay_and_time(
     return replayed, replay_clock(record, replayed)
 
 
-def replay_step_s(
-    record: TraceRecord, network: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
-) -> float:
+def replay_step_s(record: TraceRecord, network: Network, question: ReplayedOn) -> float:
     """Replay a record on a network, and return the seconds of a mean step; see `replay_and_time`."""
-    _, clock = replay_and_time(record, network, question, slowdown)
+    _, clock = replay_and_time(record, network, question)
     return clock.step_time_s
 
 
@@ -303,16 +296,16 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     else:
         computing = computing_uncertainty(question.hardware, width=None)  # a record does not tell the model's width
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
-    variants_s = []
-    for factors in at_bounds(computing, communication):
-        is_prediction = factors == AS_PREDICTED  # `clock` is of the replay with these factors
-        step_s = clock.step_time_s if is_prediction else replay_step_s(record, network, question, factors)
-        variants_s.append(np.array(step_s))  # `StepTimeVariants` holds arrays
     unchanged_step_s = clock.step_time_s
     if question.changes != Changes():
         unchanged_step_s = replay_step_s(record, network, replace(question, changes=Changes()))
-    basis = basis_text(computing.basis, communication.basis)
-    return TimedReplay(record, network, replayed, clock, StepTimeVariants(*variants_s), basis, unchanged_step_s)
+
+    def retime(factors: Factors) -> Clock:
+        _, clock_at_bound = replay_and_time(record, network, question, factors)
+        return clock_at_bound
+
+    bounds = clock_bounds(clock, retime, computing, communication)
+    return TimedReplay(clock, *bounds, record, network, replayed, unchanged_step_s)
 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
@@ -370,10 +363,8 @@ def _row(
         **clock_record(clock),
         "unchanged_step_time_s": timed.unchanged_step_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
-        **bounds_record(clock, timed.step_time_variants, timed.basis),
-        **speedup_bounds(
-            clock, timed.step_time_variants, baseline=base.clock, baseline_variants=base.step_time_variants
-        ),
+        **timed.bounds(),
+        **timed.speedup_bounds(base),
         "loss": loss,
         "last_loss": last_loss,
         "target_loss": target,

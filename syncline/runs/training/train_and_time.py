@@ -14,17 +14,19 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
+from syncline.costmodel.bases import TIMED_STEPS, communication_uncertainty
 from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.failures import rejoin_s
 from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.network.paths import Topology
+from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
+from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.folders.streams import SeedStream, TrainingStream
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.training.clock_bounds import BoundedClock, clock_bounds
 from syncline.runs.training.delayed_gradients import (
     delayed_parts,
     delayed_training_of,
@@ -211,25 +213,7 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     return failing_clock(clock_without_failures, group, checkpoints, outages, spec.timeline_steps)
 
 
-class TimedTraining(NamedTuple):
-    """The clock of a training on a network, with its bounds.
-
-    Attributes:
-        clock: the clock with times as predicted.
-        variants: mean step times with computing and communication at their bounds.
-        basis: text that says from which measurements the bounds come.
-    """
-
-    clock: Clock
-    variants: StepTimeVariants
-    basis: str
-
-    def bounds(self) -> dict[str, Any]:
-        """Return the columns with the bounds of the training's times."""
-        return bounds_record(self.clock, self.variants, self.basis)
-
-
-def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
+def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> BoundedClock | None:
     """Return a training's clock on a network with the bounds of its times; None where `time_method` returns None.
 
     Args:
@@ -239,8 +223,10 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     predicted_clock = retime()
     if predicted_clock is None:
         return None
-    variants, basis = clock_bounds(spec, network, clock=predicted_clock, retime=retime, measured=measured)
-    return TimedTraining(predicted_clock, variants, basis)
+    # Seconds that were measured here are as certain as those of other timed steps.
+    computing = uncertainties()[TIMED_STEPS] if measured else spec.compute.uncertainty()
+    communication = communication_uncertainty(network, spec.algorithm_on(network))
+    return BoundedClock(predicted_clock, *clock_bounds(predicted_clock, retime, computing, communication))
 
 
 class StepWork(NamedTuple):

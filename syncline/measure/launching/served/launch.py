@@ -29,10 +29,11 @@ from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_training import relative_batch_durations
+from syncline.runs.training.clock_bounds import BoundedClock
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records
 from syncline.runs.training.tables import write_contributions
-from syncline.runs.training.train_and_time import TimedTraining, time_with_bounds
+from syncline.runs.training.train_and_time import time_with_bounds
 from syncline.runs.training.trained import Trained, build_task, undisturbed_step_s, with_measured_step
 from syncline.sim import Clock
 from syncline.specs import RunSpec
@@ -120,7 +121,7 @@ class _Measured(NamedTuple):
     trained: Trained
     clock: Clock
     simulated: Trained
-    timing: TimedTraining
+    timing: BoundedClock
 
 
 def _write_served(
