@@ -213,12 +213,8 @@ def picture_svg(settings: PageSettings, dark: bool) -> str:
         times, settings.bandwidth, answers.computing_shares(ranking), line=answers.line_name(settings)
     )
     pictures = [(COMPUTES, picture), (_round_title(rows), round_picture(rows))]
-    return standalone_svg(
-        pictures,
-        answers.headline(ranking),
-        lines=[answers.settings_in_words(settings), answers.caveat(ranking)],
-        dark=dark,
-    )
+    lines = [answers.settings_in_words(settings), answers.caveat(ranking)]
+    return standalone_svg(pictures, answers.headline(ranking), lines, dark)
 
 
 @ui.page("/", title="Syncline: explore")
