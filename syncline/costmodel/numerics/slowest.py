@@ -52,6 +52,8 @@ MOST_SIMULATED = 1024
 def delayed_slowest_factor(sigma: float, workers: IntOrArray, awaited: tuple[int, ...]) -> FloatOrArray:
     """Return the factor of `slowest_factor` for workers that wait for each other some steps later, by simulation.
 
+    Messages take no time.
+
     Args:
         sigma: standard deviation of the logarithm of a step's time; at least 0.
         workers: number of workers P; of more than ``MOST_SIMULATED`` so many stand for all.
