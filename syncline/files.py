@@ -141,7 +141,7 @@ def parse_yaml(text: str) -> Any:
             raise ValueError(f"aliases that unfold to more than {MOST_VALUES:,} values")
         return None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(" ".join(str(error).replace('in "<unicode string>", ', "at ").split())) from None
     except RecursionError:
         raise ValueError("nested too deep") from None
 

@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import Field
 from importlib import import_module
 from itertools import chain
@@ -81,10 +82,12 @@ def read_yaml(flag: str, text: str) -> Any:
 
 def read_values(flag: str, text: str) -> Any:
     """Return the list of YAML values that commas separate in an option's text."""
-    try:
-        return read_yaml(flag, f"[{text}]")
-    except SpecError:
-        raise SpecError(flag, text, "values separated by commas") from None
+    values = None
+    with suppress(SpecError):
+        values = read_yaml(flag, f"[{text}]")
+    if not values:  # an empty text may be a variable of the shell that is not set
+        raise SpecError(flag, text, "values separated by commas")
+    return values
 
 
 def read_on_or_off(flag: str, text: str) -> bool:

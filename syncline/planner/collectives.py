@@ -33,6 +33,7 @@ from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages, repeats_rounds
 from syncline.errors import SpecError, one_of, require_one_of
+from syncline.fields import MANY
 from syncline.planner.transfer import Transfer, transfers
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import simulated_s
@@ -136,8 +137,8 @@ class CostQuestion:
 
         The default number of workers is that of ``starts``, else of the first network's places, else `WORKERS`.
         """
-        if workers is not None and workers < 1:
-            raise SpecError("--workers", workers, "at least 1")
+        if workers is not None and not 1 <= workers <= MANY:
+            raise SpecError("--workers", workers, f"at least 1, and at most {MANY:,}")
         for kind in collectives or ():
             require_one_of("--collective", kind, COLLECTIVES)
         require_one_of("--protocol", protocol, get_args(Rule))

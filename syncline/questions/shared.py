@@ -105,7 +105,7 @@ timeout = partial(
 failures = partial(
     option,
     help="Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in 50000h, "
-    "fields, or a YAML file.", metavar="WHICH", completion="failures", reader="yaml",
+    "fields, or a YAML file.", metavar="WHICH", completion="failures",
 )  # fmt: skip
 restart = partial(option, help="Time to start the processes again after a failure.", metavar="TIME")
 repair = partial(option, help="Time until a failed machine is back; by default 5.7 h.", metavar="TIME")

@@ -25,7 +25,7 @@ from syncline.errors import SpecError
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
 from syncline.specs.clock import BandwidthField, BytesField
-from syncline.specs.cluster.reading import fields_of_file, is_file, name_or_file
+from syncline.specs.cluster.reading import fields_of_file, is_file, name_or_file, parse_fields
 from syncline.specs.faults import OutageSpec, parse_outages, sends_only_means
 from syncline.units import parse_seconds
 
@@ -316,9 +316,11 @@ class FailuresSpec(Spec):
 
 
 def _expand_shorthand(value: Any, path: str = "") -> Any:
-    """Return the fields of failures from a published rate's name, a mean time between failures, or a YAML file."""
+    """Return the fields of failures from a published rate's name, a mean time between failures, or text of fields."""
     if is_file(value):
         return dict(fields_of_file(Path(value), path, EXAMPLE))
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return dict(parse_fields(value, path, EXAMPLE))
     is_shorthand = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"rates": value} if is_shorthand else value
 

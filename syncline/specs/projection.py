@@ -24,6 +24,9 @@ from syncline.specs.faults import FaultsSpec
 from syncline.specs.layout import LayoutSpec, MemorySpec, PlacementRule
 from syncline.specs.models import ModelField
 
+MOST_TOKENS = 10**15
+"""Limit on the tokens of a worker in a step."""
+
 
 class LoraSpec(Spec):
     """Low-rank adapters (LoRA) of a ``rank`` beside frozen weights; ``lora: 16`` is short for ``{rank: 16}``.
@@ -54,7 +57,7 @@ class ProjectSpec(ClockSpec, Experiment):
     kind: Literal["project"]
     model: ModelField
     precision: ProductFormat | None = None  # type: ignore[assignment]  # the formats of trainings, and more
-    tokens_per_worker: int | None = Field(default=None, ge=1, le=10**15)
+    tokens_per_worker: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
     workers: Workers
     steps: Steps = 10_000
     methods: tuple[MethodSpec, ...] = Field(min_length=1)

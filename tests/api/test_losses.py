@@ -55,6 +55,17 @@ def test_refusals_name_field_value_and_range() -> None:
     ("asked", "line"),
     [
         (["--prices", "nowhere.yaml"], "--prices: got 'nowhere.yaml'; expected a file that can be read"),
+        (
+            ["--batch-tokens", "1e30"],
+            "--batch-tokens: got 1e+30; expected at most 1,000,000,000,000,000 tokens for each",
+        ),
+        (["--tokens", "1e30"], "--tokens: got 1e+30; expected at most 1,000,000,000 steps of"),
+        (["--workers", ""], "--workers: got ''; expected whole numbers, at least 1"),
+        (["--failures", "50000"], "--failures.rates.0.mtbf: got '50000'; expected a time with its unit"),
+        (
+            ["--failures", "{mtbf:1h}"],
+            "--failures: got '{mtbf:1h}'; expected fields in YAML (a space is missing behind the",
+        ),
         (["--prices", "aws"], "--prices: got 'aws'; expected one of"),
         (["--tokens", "lots"], "--tokens: got 'lots'; expected a positive number, as 26e9, 1.3B"),
         (["--target-loss", "-1"], "--target-loss: got -1.0; expected a positive number"),

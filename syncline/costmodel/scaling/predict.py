@@ -175,7 +175,11 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         if abs(factor - 1) <= RANGE_TOLERANCE:
             continue
         if not extrapolate:
-            expected = f"{seen_range}, which fit {used_fit.name!r} covers; 'extrapolate' permits values beyond it"
+            covers = f"which fit {used_fit.name!r} covers; 'extrapolate' permits values beyond it"
+            if name == "batch_over_best" and complete.batch_tokens is not None:
+                best = f"times the best batch ({complete.batch_tokens / variables[name]:,.0f} tokens)"
+                raise SpecError("batch_tokens", complete.batch_tokens, f"{seen_range} {best}, {covers}")
+            expected = f"{seen_range}, {covers}"
             raise SpecError(name, float(f"{variables[name]:.12g}"), expected)  # without errors of rounding
         correction_log, correction_error_logs, basis = _correction(used_fit, variables, name, factor)
         loss *= float(np.exp(correction_log))

@@ -34,6 +34,7 @@ from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.cluster.networks import network as network_of
 from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
+from syncline.specs.projection import MOST_TOKENS
 from syncline.units import parse_count, parse_seconds
 
 TOKENS_PER_PARAMETER = 20.0
@@ -100,6 +101,10 @@ class AdviceQuestion:
         if self.batch_tokens % unit:
             expected = f"a multiple of {unit:,}: {self.workers:,} workers, sequences of {self.model.sequence:,} tokens"
             raise SpecError("batch_tokens", self.batch_tokens, expected)
+        if self.tokens_per_worker > MOST_TOKENS:
+            raise SpecError("batch_tokens", self.batch_tokens, f"at most {MOST_TOKENS:,} tokens for each worker")
+        if self.steps > MANY:
+            raise SpecError("tokens", self.tokens, f"at most {MANY:,} steps of {self.batch_tokens:,} tokens")
         if self.budget is not None and self.prices is None:
             raise SpecError("budget", self.budget, "prices as well: a list in YAML, or the name of a list")
 

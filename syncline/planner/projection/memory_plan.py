@@ -8,7 +8,7 @@ If nothing makes the step fit, the plan is the one that needs least memory; such
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -179,4 +179,9 @@ def _next_divisor(minimum: int, count: float) -> int:
     """Return the least divisor of ``count`` that is at least ``minimum``; ``minimum`` if the count is not whole."""
     if count != int(count):
         return minimum
-    return next(divisor for divisor in itertools.count(minimum) if count % divisor == 0)
+    whole = int(count)
+    root = math.isqrt(whole)
+    # A divisor above the root is ``whole`` over one below it; the largest of those gives the least divisor.
+    quotients = (quotient for quotient in range(min(root, whole // minimum), 0, -1) if whole % quotient == 0)
+    divisor = next((number for number in range(minimum, root + 1) if whole % number == 0), None)
+    return divisor or whole // next(quotients, 1)

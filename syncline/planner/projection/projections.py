@@ -25,6 +25,7 @@ from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES, PRODUCT_FORMATS
 from syncline.specs.layout import LayoutSpec, layout_fields
+from syncline.specs.projection import MOST_TOKENS
 from syncline.units import format_seconds, parse_count
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
         # Step times in the spec are measured on the spec's own hardware.
         update = {"seconds": None, "batch_times": None, "hardware": hardware(name, "--hardware")}
         computing.append(spec.compute.model_copy(update=update))
-    workers = counts_of(options.workers) if options.workers else [spec.workers]
+    workers = [spec.workers] if options.workers is None else counts_of(options.workers)
     changed_fields: dict[str, Any] = {}
     if options.methods or options.period is not None:
         changed_fields["methods"] = methods_at_period(names_of(options.methods) or spec.methods, options.period)
@@ -119,14 +120,23 @@ def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
     """
     groups, sequence = spec.sequences_at_once, spec.model.sequence
     whole_tokens = max(whole_batch(batch_tokens, groups, sequence), groups * sequence)
+    if whole_tokens > MOST_TOKENS * spec.workers:
+        raise SpecError("batch_tokens", batch_tokens, f"at most {MOST_TOKENS:,} tokens for each worker")
     return spec.model_copy(update={"tokens_per_worker": math.ceil(whole_tokens / spec.workers)})
 
 
 def with_steps_for(spec: Experiment, tokens: float) -> Experiment:
-    """Return a projection with as many steps as process ``tokens``, rounded and at least one; other specs unchanged."""
+    """Return a projection with as many steps as process ``tokens``, rounded and at least one; other specs unchanged.
+
+    Raises:
+        SpecError: these are more steps than a spec can have.
+    """
     if not isinstance(spec, ProjectSpec):
         return spec
-    return spec.model_copy(update={"steps": max(1, round(tokens / spec.batch_tokens))})
+    steps = max(1, round(tokens / spec.batch_tokens))
+    if steps > MANY:
+        raise SpecError("tokens", tokens, f"at most {MANY:,} steps of {spec.batch_tokens:,} tokens")
+    return spec.model_copy(update={"steps": steps})
 
 
 def layout_of(value: Any) -> LayoutSpec:

@@ -181,7 +181,7 @@ def resolve_cluster_options(
         raise SpecError("--network", chosen_networks[0], f"none with --cluster, which has its own ({cluster.name})")
     if chosen_machines is None and cluster.hardware is not None:
         chosen_machines = [cluster.hardware]
-    return [cluster.network], chosen_machines, workers or cluster.workers
+    return [cluster.network], chosen_machines, cluster.workers if workers is None else workers
 
 
 def _named_network(value: Any, path: str) -> Any:

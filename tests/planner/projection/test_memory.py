@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import syncline as sl
 from syncline.comm import SimulatedCommunicator
@@ -11,7 +13,7 @@ from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activa
 from syncline.costmodel.layouts.memory import Storage, activation_parts
 from syncline.errors import SynclineError
 from syncline.methods import METHODS, method_of
-from syncline.planner.projection.memory_plan import memory_of, memory_record
+from syncline.planner.projection.memory_plan import _next_divisor, memory_of, memory_record
 from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
 from syncline.problems import TextGPT
@@ -271,3 +273,10 @@ def test_layers_that_a_policy_does_not_have_are_told(memory: dict[str, object], 
         sl.project(
             model="gpt-160m", methods=["ddp-adam"], networks=["wan"], workers=[2], hardware=[CARD], memory=memory
         )
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_the_next_divisor_is_the_least_that_is_large_enough(minimum: int, count: int) -> None:
+    expected = min((divisor for divisor in range(minimum, count + 1) if count % divisor == 0), default=count)
+    assert _next_divisor(minimum, float(count)) == expected
+    assert _next_divisor(3, 10.0**10 + 19) == 10**10 + 19  # a prime, after 10^5 numbers and not 10^10
