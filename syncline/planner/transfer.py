@@ -14,7 +14,6 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 from syncline.registry import lazy_function
-from syncline.specs import ProjectSpec
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,8 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
     """Return the parts of projections that lie outside of what was measured; specs of studies have none."""
+    from syncline.specs import ProjectSpec  # imported late, because `collectives` needs neither specs nor methods
+
     parts: dict[tuple[Any, ...], tuple[str, Uncertainty]] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
