@@ -27,7 +27,7 @@ from syncline.runs.training.clock_bounds import BoundedClock
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records, write_curves
-from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
+from syncline.runs.training.tables import timeline_columns, write_measurements
 from syncline.runs.training.train_and_time import time_with_bounds
 from syncline.runs.training.trained import Trained, with_measured_step
 from syncline.sim import Clock, Timeline, chrome_trace
@@ -273,8 +273,7 @@ def write_results(
         row_name: what a row of the measured timeline stands for, ``worker`` or ``process``.
         track_names: names of the trace's tracks, measured before simulated; None: ``row_name`` and a number.
     """
-    folder.long_table("metrics", metrics_tables([trained]))
-    folder.table("ledger", ledger_columns([trained]))
+    write_measurements(folder, [trained])
     if clock is None or simulated is None:
         return
     method, network = trained.method, spec.network

@@ -190,15 +190,13 @@ def reachable_loss(losses_of_records: Iterable[Floats]) -> float | None:
 
 def list_calls(record: TraceRecord) -> list[Call]:
     """Return each collective and message once, from the first rank that has it, in the order of the ranks' programs."""
-    all_ranks = tuple(range(len(record.ranks)))
     listed_keys: set[tuple[str, int]] = set()
     calls: list[Call] = []
     for sender, rank in enumerate(record.ranks):
         for step, event in rank.by_step():
             if isinstance(event, Started) and len(event.ranks) > 1 and event.key not in listed_keys:
                 listed_keys.add(event.key)
-                group = None if event.ranks == all_ranks else event.ranks  # None stands for all ranks
-                calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
+                calls.append(Call(step, event.kind, event.payload_bytes, event.ranks, label=event.site))
             elif isinstance(event, MessageSent):
                 calls.append(Call(step, "send", event.payload_bytes, group=(sender, event.to), label=event.site))
     return sorted(calls, key=lambda call: call.step)

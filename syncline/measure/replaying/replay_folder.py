@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from syncline.costmodel.traffic.call import columns_of
 from syncline.measure.replaying import clocks
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
 from syncline.runs.training.results import summary_table, with_units
-from syncline.runs.training.tables import side_by_side_trace, timeline_columns
+from syncline.runs.training.tables import ledger_columns, side_by_side_trace, timeline_columns
 
 LOSS_LABEL = "training loss"
 
@@ -31,7 +30,7 @@ def write_replays(
 ) -> None:
     """Write the ledger, timeline, trace, curves, summary and figure of replays into a run folder."""
     records = list({timed.record.name: timed.record for timed in replays}.values())  # each once, not once per network
-    folder.table("ledger", ledger_columns(records))
+    folder.table("ledger", ledger_columns((record.name, clocks.list_calls(record)) for record in records))
     fields = {
         "loss_label": LOSS_LABEL,
         "networks": {network.name: network.describe() for network in question.networks},
@@ -57,20 +56,6 @@ def write_replays(
         from syncline.runs.training.results import figure_of_file
 
         save(figure_of_file(folder.working), folder.figure("loss_against_clock"))
-
-
-def ledger_columns(records: Sequence[clocks.TraceRecord]) -> dict[str, list[Any]]:
-    """Return each collective and message of each script as columns, one script below the other."""
-    columns: dict[str, list[Any]] = {"method": []}
-    for record in records:
-        calls = clocks.list_calls(record)
-        call_columns = columns_of(calls)
-        num_ranks = len(record.ranks)  # the size of the group of all ranks, which a call stores as None
-        call_columns["group_size"] = [num_ranks if size is None else size for size in call_columns["group_size"]]
-        columns["method"] += [record.name] * len(calls)
-        for name, values in call_columns.items():
-            columns.setdefault(name, []).extend(values)
-    return columns
 
 
 def curve_tables(replays: Sequence[clocks.TimedReplay]) -> Iterator[pa.Table]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from syncline.costmodel.traffic.call import columns_of
+from syncline.costmodel.traffic.call import Call, columns_of
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.streams import metrics_schema, metrics_table
 from syncline.sim import Timeline
@@ -48,18 +48,18 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
 def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
     """Write the files of metrics and calls, and ``watched.parquet`` if the spec's ``watch`` measured values."""
     folder.long_table("metrics", metrics_tables(trained))
-    folder.table("ledger", ledger_columns(trained))
+    folder.table("ledger", ledger_columns((training.method, training.ledger) for training in trained))
     watched = watched_columns(trained)
     if watched:
         folder.table("watched", watched)
 
 
-def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return the collectives of several methods as columns; one replica represents all."""
+def ledger_columns(ledgers: Iterable[tuple[str, Sequence[Call]]]) -> dict[str, list[Any]]:
+    """Return the collectives of several methods or scripts, each with its name, as columns, one below the other."""
     columns: dict[str, list[Any]] = {"method": []}
-    for training in trained:
-        columns["method"] += [training.method] * len(training.ledger)
-        for name, values in columns_of(training.ledger).items():
+    for method, calls in ledgers:
+        columns["method"] += [method] * len(calls)
+        for name, values in columns_of(calls).items():
             columns.setdefault(name, []).extend(values)
     return columns
 
