@@ -315,6 +315,8 @@ class Streaming(Method):
         assert isinstance(self.sync, Periodic)
         for state_name in self.sync.periods:
             pending_name = PENDING + state_name
+            if not any(pending_name in state for state in self.state.values()):
+                continue  # `_fragment_rows` would create states of parameters whose values may not be loaded yet
             for fragment in range(self.fragments):
                 fragment_state = FragmentState(state_name, fragment)
                 fragment_rows, _spans = self._fragment_rows(fragment_state)

@@ -183,6 +183,30 @@ def test_a_state_dict_continues_identically_whatever_is_in_flight(build: partial
     assert max(in_flight) > 0
 
 
+def test_an_optimizer_can_be_loaded_before_its_model() -> None:
+    """A parameter that has had no gradient is at its period's start when the next step begins, not when this loads."""
+
+    def build(value: float) -> tuple[list[torch.nn.Parameter], Streaming]:
+        params = [torch.nn.Parameter(torch.full((n,), value)) for n in (3, 4)]
+        return params, StreamingDiLoCo(params, lr=LR, period=4, stream=stream(2, 1, 0.0))
+
+    params, method = build(1.0)
+    params[0].grad = torch.ones(3)
+    method.step()
+    others, resumed = build(5.0)
+    resumed.load_state_dict(copy.deepcopy(method.state_dict()))
+    with torch.no_grad():
+        for p, q in zip(others, params, strict=True):
+            p.copy_(q)
+    others[0].grad = torch.ones(3)
+    for _ in range(8):
+        method.step()
+        resumed.step()
+    assert torch.equal(others[0], params[0])
+    assert torch.equal(others[1], params[1])
+    assert torch.equal(params[1], torch.ones(4))
+
+
 def test_what_has_landed_is_not_kept() -> None:
     """A copy of what was in flight lives as long as the flight, not in every state dict after it."""
     given = gradients(10, M, (4,))
