@@ -232,6 +232,7 @@ def install_cuda() -> AbstractContextManager[object]:
     replacements: list[tuple[Any, str, Callable[..., Any]]] = [
         (torch._C._nn, "_parse_to", parse_to),
         (torch.nn.parallel.DistributedDataParallel, "__init__", init_ddp),
+        (torch.nn.parallel.DistributedDataParallel, "register_comm_hook", register_comm_hook),
         (DeviceMesh, "__init__", init_mesh),
         (DataLoader, "__init__", init_loader),
         (torch.amp.autocast_mode.autocast, "__init__", init_autocast),
@@ -278,6 +279,15 @@ def init_ddp(
     if any(marked_device(parameter) is not None for parameter in module.parameters()):
         device_ids = output_device = None
     original(self, module, device_ids, output_device, *args, **kwargs)
+
+
+def register_comm_hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Register a communication hook of DDP with a version of CUDA, without which torch refuses hooks that send bf16."""
+    version, torch.version.cuda = torch.version.cuda, torch.version.cuda or "12.6"
+    try:
+        original(*args, **kwargs)
+    finally:
+        torch.version.cuda = version
 
 
 def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:

@@ -249,10 +249,14 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
         run_script(program)
 
 
-def finish_record() -> RankRecord:
-    """End the last segment of this process's record, add the CPU seconds, and return the record."""
+def finish_record(by_shapes: bool = False) -> RankRecord:
+    """End the last segment of this process's record, add the CPU seconds, and return the record.
+
+    A rank that runs ``by_shapes`` computes nothing, so that its segments have no CPU seconds.
+    """
     RECORDER.end_segment()
-    RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
+    if not by_shapes:
+        RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
     return RECORDER.record
 

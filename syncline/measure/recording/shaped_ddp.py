@@ -85,6 +85,7 @@ class ShapedDataParallel(nn.Module):
         self.process_group: Any = process_group or dist.group.WORLD
         self.broadcast_buffers, self.gradient_as_bucket_view = broadcast_buffers, gradient_as_bucket_view
         self.require_backward_grad_sync = True
+        self.expects_gradients = False  # whether the next backward pass sends its gradients
         limit_bytes = bucket_cap_mb * 2**20 if bucket_cap_mb else BUCKET_BYTES  # 0 means the default, as in torch
         # If the user sets the limit, the first bucket has the same one.
         self.limits_bytes = [FIRST_BUCKET_BYTES, limit_bytes] if bucket_cap_mb is None else [limit_bytes]
@@ -118,7 +119,7 @@ class ShapedDataParallel(nn.Module):
             count = torch.empty(1, dtype=torch.int64)
             counts = torch.empty(dist.get_world_size(self.process_group), dtype=torch.int64)
             shapes = torch.empty(2 * sum(x.dim() for x in self.parameters_to_average), dtype=torch.int64)
-        dist.all_gather_into_tensor(counts, count, group=self.process_group)
+        dist.all_gather(list(counts.split(1)), count, group=self.process_group)
         dist.broadcast(shapes, self.first_rank, group=self.process_group)
         _record_copies([shapes])
 
@@ -156,8 +157,10 @@ class ShapedDataParallel(nn.Module):
             self._send_buckets()
         if self.sends_buffers_next:
             self._broadcast(self.module_buffers)
-        # A forward pass whose gradients are not sent lets the next one keep its buffers.
+        # As in torch, `no_sync` counts where the forward pass runs. The forward pass after one that sends no gradients
+        # sends no buffers.
         will_send = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self.expects_gradients |= will_send
         self.sends_buffers_next = will_send and self.broadcast_buffers and bool(self.module_buffers)
         output = self.module(*args, **kwargs)
         if self.finds_unused_always or self.is_first_of_static_graph:  # torch then copies the outputs
@@ -166,7 +169,7 @@ class ShapedDataParallel(nn.Module):
 
     def _handle_gradient(self, parameter: Tensor) -> None:
         """Send the buckets that are complete now that the gradient of a parameter is ready."""
-        if not self.require_backward_grad_sync:  # inside `no_sync`
+        if not self.expects_gradients:
             return
         if not self.ready:  # the first gradient of a backward pass
             torch.autograd.Variable._execution_engine.queue_callback(self._finish_backward)
@@ -219,12 +222,12 @@ class ShapedDataParallel(nn.Module):
         if not self.has_final_buckets and not self.is_first_of_static_graph:
             self.has_final_buckets = self.has_new_buckets = True
             self.buckets = assign_to_buckets([*self.ready, *unused], *self.limits_bytes, in_order=True)
-        self.is_first_of_static_graph = False
+        self.is_first_of_static_graph = self.expects_gradients = False
         self.all_reduces, self.ready = [], []
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Let backward passes in a ``with`` block send nothing."""
+        """Let the backward passes of forward passes in a ``with`` block send nothing."""
         previous, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield

@@ -348,7 +348,7 @@ def _run_rank(program: ForeignScript, rank: int, workers: int, folder: Path, opt
     counter = shaped_rank.ShapedCounter(RECORDER.add_operation, RECORDER.is_counting)
 
     def write_record() -> None:
-        (folder / f"{rank}").write_bytes(pickle.dumps((finish_record(), groups.groups)))
+        (folder / f"{rank}").write_bytes(pickle.dumps((finish_record(by_shapes=True), groups.groups)))
 
     call_before_exit(write_record)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that a script writes down keep their values

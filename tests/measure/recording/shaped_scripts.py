@@ -7,6 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -48,13 +49,8 @@ class Model(nn.Module):
         return logits
 
 
-def main(*words: str) -> None:
-    device = torch.device("cuda" if "cuda" in words else "cpu")
-    dist.init_process_group("nccl" if "cuda" in words else "gloo")
-    rank = dist.get_rank()
-    if "bf16" in words:
-        torch.set_default_dtype(torch.bfloat16)
-    model: nn.Module = Model("recompute" in words).to(device)
+def distributed(model: nn.Module, words: tuple[str, ...]) -> nn.Module:
+    device = next(model.parameters()).device
     if "fsdp2" in words:
         for layer in model.layers:  # type: ignore[union-attr]
             fully_shard(layer)
@@ -62,16 +58,36 @@ def main(*words: str) -> None:
     elif "ddp" in words:
         if "unused" in words:
             model.unused = nn.Linear(WIDTH, WIDTH)
+        if "accumulate" in words:
+            model.register_buffer("count", torch.zeros(3, device=device))
         model = DistributedDataParallel(
             model, bucket_cap_mb=0.1, find_unused_parameters="unused" in words, static_graph="static" in words
         )
+        if "bf16_hook" in words:
+            model.register_comm_hook(None, bf16_compress_hook)
     elif "split" in words:
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         for layer in model.layers:  # type: ignore[union-attr]
             parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return model
+
+
+def main(*words: str) -> None:
+    device = torch.device("cuda" if "cuda" in words else "cpu")
+    dist.init_process_group("nccl" if "cuda" in words else "gloo")
+    rank = dist.get_rank()
+    if "bf16" in words:
+        torch.set_default_dtype(torch.bfloat16)
+    model = distributed(Model("recompute" in words).to(device), words)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True if "fused" in words else None)
     for _ in range(STEPS):
         tokens = torch.randint(VOCABULARY, (BATCH, CONTEXT), device=device)
+        if "accumulate" in words:
+            with model.no_sync():  # type: ignore[operator]
+                model(tokens).mean().backward()
+            outside = model(tokens).mean()  # the forward pass decides
+            with model.no_sync():  # type: ignore[operator]
+                outside.backward()
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
         loss.backward()
         if "clip" in words:

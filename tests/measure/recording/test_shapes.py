@@ -90,7 +90,17 @@ def test_fully_sharded_bytes_are_those_of_a_hand_count() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["ddp", "ddp unused", "ddp static", "ddp static unused", "ddp clip cuda", "fsdp2", "fsdp2 clip cuda", "split"],
+    [
+        "ddp",
+        "ddp unused",
+        "ddp static",
+        "ddp static unused",
+        "ddp accumulate",
+        "ddp clip cuda",
+        "fsdp2",
+        "fsdp2 clip cuda",
+        "split",
+    ],
 )
 def test_bytes_and_flops_are_those_of_real_math(words: str) -> None:
     """With the reducer of DDP in C++, and every value."""
@@ -101,6 +111,7 @@ def test_bytes_and_flops_are_those_of_real_math(words: str) -> None:
     # The first step computes no more: a DTensor finds shapes on fake tensors, which take no time.
     assert flops_of(shaped) == flops_of(real) == sum(op.flops * count for op, count in operations.items())
     assert calls_of_record(shaped) == calls_of_record(real)
+    assert real.segment_cpu_s and not shaped.segment_cpu_s  # fake tensors compute nothing
 
 
 @pytest.mark.parametrize("words", ["ddp clip cuda", "fsdp2 clip cuda", "ddp unused", "ddp static"])
@@ -119,6 +130,16 @@ def test_an_optimizer_on_a_gpu_updates_all_parameters_at_once() -> None:
     for words in ("ddp", "ddp cuda"):
         operations[words] = sum(operations_of_last_step(by_shapes(2, *words.split(), ranks=(0,)).recorded[0]).values())
     assert operations["ddp"] - operations["ddp cuda"] == 9 * (num_parameters - 1)
+
+
+def test_a_hook_that_sends_bf16_halves_the_bytes() -> None:
+    """Torch refuses it without CUDA, so that a script with GPUs must see its version."""
+    plain, halved = (
+        trace_program(ForeignScript(SCRIPT, ("ddp", "cuda", *words)), 2)[0] for words in ((), ("bf16_hook",))
+    )
+    reduced = {(kind, nbytes // 2 if kind == "all_reduce" else nbytes): n
+               for (kind, nbytes), n in calls_of_record(plain).items()}  # fmt: skip
+    assert calls_of_record(halved) == reduced
 
 
 def test_an_operation_that_only_finds_a_shape_takes_no_time() -> None:
