@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
+from syncline.measure.validation.cluster_files import BUNDLED_FILES, predicted_rows
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "syncline" / "measure" / "validation" / "measured"
@@ -33,7 +33,7 @@ def kept_errors(path: Path, predicted: str, measured: str) -> list[float]:
 def validated() -> str:
     """The table, in Markdown."""
     by_file = {
-        path.name: [one["error"] for one in predicted_rows(path) if one["error"] is not None] for path in BUNDLED
+        path.name: [one["error"] for one in predicted_rows(path) if one["error"] is not None] for path in BUNDLED_FILES
     }
     gloo, steps = (
         kept_errors(MEASURED / f"own_{one}.csv", "predicted_ms", "measured_ms") for one in ("collectives", "steps")

@@ -79,14 +79,14 @@ class _Listener:
 
     Attributes:
         first_signal: number of the first signal; None before it.
-        has_confirmed_end: whether the work has confirmed that it is ending, which may then take more than `LIMIT_S`.
+        may_end_slowly: whether the work is known to be ending, which may then take more than `LIMIT_S`.
         temporary_folders: folders to remove if the process ends at once.
     """
 
     def __init__(self) -> None:
         """Make the thread and the pipe from which it reads signals; `begin` starts the thread."""
         self.first_signal: int | None = None
-        self.has_confirmed_end = False
+        self.may_end_slowly = False
         self._first_signal_s = 0.0  # time of the first signal
         self.temporary_folders: list[Path] = []
         self._deferrals: list[Deferral] = []
@@ -128,11 +128,11 @@ class _Listener:
         """Receive signals until `end`, and end the process if its work does not end in time."""
         while True:
             timeout_s = None  # no limit
-            if self.first_signal is not None and not self.has_confirmed_end:
+            if self.first_signal is not None and not self.may_end_slowly:
                 timeout_s = max(0.0, self._first_signal_s + LIMIT_S - time.monotonic())
             readable, _, _ = select.select([self._read_end], [], [], timeout_s)
             if not readable:  # the time is over
-                if not self.has_confirmed_end:  # it may have been set while this thread waited
+                if not self.may_end_slowly:  # it may have been set while this thread waited
                     self._end_process()
                 continue
             for number in os.read(self._read_end, 64):
@@ -231,14 +231,14 @@ def is_interrupted() -> bool:
 def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end; call it at a safe point of a loop."""
     if is_interrupted():
-        confirm_end()
+        allow_slow_end()
         raise KeyboardInterrupt
 
 
-def confirm_end() -> None:
+def allow_slow_end() -> None:
     """Confirm after a signal that the work is ending, which may then take longer than `LIMIT_S`; else do nothing."""
     if is_interrupted():
-        _listeners[0].has_confirmed_end = True
+        _listeners[0].may_end_slowly = True
 
 
 @contextmanager

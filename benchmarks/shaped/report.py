@@ -15,7 +15,7 @@ from syncline.analysis import save
 from syncline.analysis.validation import predicted_against_measured
 from syncline.costmodel.link_fit import gloo_errors
 from syncline.costmodel.network.software_costs import GlooCosts
-from syncline.measure.validation.processes import GROUPS, figure_of
+from syncline.measure.validation.processes import GROUPED_COLUMNS, figure_of
 from syncline.units import format_bandwidth, format_seconds
 
 Row = dict[str, Any]
@@ -148,8 +148,8 @@ def trainings(folder: Path, command: str, told: Row, page: Path) -> None:
     result = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     rows, summary = result["rows"], result["summary"]
     groups = [
-        [by if by == "all" else f"{by}: {value}" if by in GROUPS else value, str(of["points"]), percent(of["median"]),
-         percent(of["worst"]), percent(of["bias"], "+"), percent(of["spread"])]
+        [by if by == "all" else f"{by}: {value}" if by in GROUPED_COLUMNS else value, str(of["points"]),
+         percent(of["median"]), percent(of["worst"]), percent(of["bias"], "+"), percent(of["spread"])]
         for of in summary for by, value in [(of["by"], of["value"])]
     ]  # fmt: skip
     devices = [

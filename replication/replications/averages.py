@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from replication.replications.spec import Cell
 from replication.replications.stage_tables import ABOUT
 from syncline.files import atomic_path
-from syncline.runs.folders.result_files import AVERAGES, WHOLE, plain, read_parquet
+from syncline.runs.folders.result_files import AVERAGES, WHOLE, json_value, read_parquet
 from syncline.runs.sweep.folder import Swept
 
 EARLY_SHARE = 6
@@ -62,7 +62,7 @@ def keep_averages(table: Path, rows: Sequence[Mapping[str, Any]], about: Mapping
     import pyarrow.parquet as pq
 
     if rows:
-        metadata = {ABOUT: json.dumps(plain(about), sort_keys=True)}
+        metadata = {ABOUT: json.dumps(json_value(about), sort_keys=True)}
         with atomic_path(averages_file(table)) as working:
             content = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata(metadata)
             pq.write_table(content, working, compression="zstd")

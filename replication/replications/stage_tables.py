@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from syncline import SpecError
 from syncline.files import atomic_path, refuse_changed_files
-from syncline.runs.folders.result_files import plain, read_parquet
+from syncline.runs.folders.result_files import json_value, read_parquet
 
 IDENTITY, ABOUT = b"stage", b"about"
 """Keys of a table's metadata: a digest of the stage's spec; and commit, versions, day, trainings, seconds."""
@@ -70,7 +70,7 @@ def keep_stage(
 ) -> CompletedStage:
     """Write the table of a completed stage."""
     table = pa.Table.from_pylist([dict(row) for row in rows])
-    about_json = json.dumps(plain(about), sort_keys=True)
+    about_json = json.dumps(json_value(about), sort_keys=True)
     with atomic_path(path) as working:
         pq.write_table(
             table.replace_schema_metadata({IDENTITY: identity.encode(), ABOUT: about_json.encode()}),

@@ -82,7 +82,7 @@ def save(fig: Figure, path: str | Path) -> Path:
     return path
 
 
-def thinned(count: int, limit: int = MOST_POINTS) -> NDArray[np.intp]:
+def thinned_indices(count: int, limit: int = MOST_POINTS) -> NDArray[np.intp]:
     """Return the indices of the points to draw: all ``count``, or ``limit`` of them evenly spaced, ends included.
 
     The function omits points and never averages them, so every drawn point was computed.

@@ -149,13 +149,13 @@ def speedup_over_bandwidth(
         for points in panel.points.values():
             speedups.append(np.array([speedup for _, speedup in points]))
     values = np.concatenate(speedups)
-    lowest = min(0.9, float(values.min()) / 1.1)
+    lowest = min(0.9, float(values.min()) / 1.1)  # both limits with a margin, and 1x between them
     highest = max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = axes.new_figure(max(4.6, 0.7 + PANEL_IN * num_columns), 0.8 + 2.5 * num_rows)
         for index, (ax, panel) in enumerate(zip(axes.panel_grid(fig, len(panels), num_columns), panels, strict=True)):
             bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
-            multiple_axis(ax, lowest, highest)
+            speedup_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
             mark_bandwidths(ax, marks, width_in=PANEL_IN - 0.5)  # without the labels of the y axis
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
@@ -211,7 +211,7 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
                 color="#555555")  # fmt: skip
 
 
-def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
+def speedup_axis(ax: Axes, lowest: float, highest: float) -> None:
     """Set up a logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
     ax.set_yscale("log")
     ax.set_ylim(lowest, highest)

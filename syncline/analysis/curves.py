@@ -32,7 +32,7 @@ class SeedSeries:
     values: FloatArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
+        object.__setattr__(self, "step", _increasing_array(f"{self.label}.step", self.step))
         object.__setattr__(self, "values", _with_seed_axis(f"{self.label}.values", self.values, self.step.size))
 
 
@@ -59,12 +59,12 @@ class Curve:
 
     def __post_init__(self) -> None:
         """Make arrays of the fields, refuse shapes that do not fit, and find the divergence."""
-        object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
+        object.__setattr__(self, "step", _increasing_array(f"{self.label}.step", self.step))
         object.__setattr__(self, "loss", _with_seed_axis(f"{self.label}.loss", self.loss, self.step.size))
         clocks = {}
         for name, clock in self.clock_s.items():
             path = f"{self.label}.clock_s.{name}"
-            clocks[name] = _increasing(path, clock, strictly=False)
+            clocks[name] = _increasing_array(path, clock, strictly=False)
             if clocks[name].size != self.step.size:
                 raise SpecError(path, clocks[name].size, f"one time per step, {self.step.size}")
         object.__setattr__(self, "clock_s", clocks)
@@ -136,7 +136,7 @@ def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> floa
     return float(times[i - 1] + (times[i] - times[i - 1]) * share)
 
 
-def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArray[Any]:
+def _increasing_array(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArray[Any]:
     """Return an array (n,) of finite numbers that increase, n > 0; raise ``SpecError`` with ``path`` for any other."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():

@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from syncline.analysis.axes import draw_line, label_ends, legend_above, new_figure, step_axis, thinned
+from syncline.analysis.axes import draw_line, label_ends, legend_above, new_figure, step_axis, thinned_indices
 from syncline.analysis.curves import FloatArray, SeedSeries, median_and_range
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
@@ -21,12 +21,12 @@ PlanePoint = tuple[float, float]
 AxisLimits = tuple[float, float, float, float]
 """x from, x to, y from, y to."""
 
-GRID = 400  # points per axis on which contours are computed: finer than a printed panel resolves
-CONTOURS = 12
+GRID_POINTS = 400  # points per axis on which contours are computed: finer than a printed panel resolves
+NUM_CONTOURS = 12
 LEAST_DISTANCE_OF_NAMES = 0.3
 """Distance of start and optimum, in widths of the panel, below which one name is above its point and one below."""
 # Pale greys only, dark at the bottom of the valley, so that lines of every colour stand out.
-_PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
+_PALE_COLORS = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
         if log:  # a distance of 0 has no logarithm
             is_shown &= median > 0
         shown = np.flatnonzero(is_shown)
-        drawn = shown[thinned(shown.size)]
+        drawn = shown[thinned_indices(shown.size)]
         draw_line(ax, run.step[drawn], y=median[drawn], style=style, label=run.label)
         if len(run.values) > 1:
             ax.fill_between(run.step[drawn], low[drawn], high[drawn], color=style.color, alpha=0.2, linewidth=0)
@@ -129,18 +129,18 @@ def _draw_landscape(
         x0, x1, y0, y1 = landscape.limits
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
-    x, y = np.meshgrid(np.linspace(x0, x1, GRID), np.linspace(y0, y1, GRID))
+    x, y = np.meshgrid(np.linspace(x0, x1, GRID_POINTS), np.linspace(y0, y1, GRID_POINTS))
     optimum_x, optimum_y = landscape.optimum
     minimum = float(landscape.f(np.array([optimum_x]), np.array([optimum_y]))[0])
     height = np.log1p(np.maximum(landscape.f(x, y) - minimum, 0))  # shows the valley, however high the walls are
-    levels = np.linspace(0, float(height.max()), CONTOURS + 1)
-    ax.contourf(x, y, height, levels=levels, cmap=_PALE, zorder=0)
+    levels = np.linspace(0, float(height.max()), NUM_CONTOURS + 1)
+    ax.contourf(x, y, height, levels=levels, cmap=_PALE_COLORS, zorder=0)
     # The first and the last level are only points: the optimum and the highest point.
     ax.contour(x, y, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.5, zorder=1)
     ax.grid(visible=False)
     for name, track in tracks.items():
         style = styles[name]
-        xs, ys = track[thinned(len(track))].T
+        xs, ys = track[thinned_indices(len(track))].T
         (line,) = ax.plot(xs, ys, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
 

@@ -104,7 +104,7 @@ def loss_against_clock(
             if name not in curve.clock_s:
                 raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
     targets = _target_losses(target)
-    log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
+    log_time = time_scale == "log" or (time_scale == "auto" and durations_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
         fig = axes.new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _legend_height_in(curves))
@@ -139,7 +139,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     """
     median, lowest, highest = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown)  # indices of the evaluations before the curve diverged
-    drawn = shown[axes.thinned(shown.size)]
+    drawn = shown[axes.thinned_indices(shown.size)]
     has_diverged = curve.diverged_at is not None or not shown.size  # also if it never had a finite loss
     crossings = []  # positions on the x axis where the curve reaches a target, with the target
     for target in targets:
@@ -269,7 +269,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     return unit_s
 
 
-def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
+def durations_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
     """Return whether, on any network, one method takes over `LOG_TIME_RATIO` times as long as another."""
     totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
     return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())

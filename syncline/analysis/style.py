@@ -132,7 +132,7 @@ def _family_style(family: MethodFamily, place: int) -> MethodStyle:
     """
     lap, index = divmod(place, len(family.shades))
     family_index = list(METHOD_FAMILIES.values()).index(family)
-    # In a further lap the same shades have other dashes and markers.
+    # In a further lap the same shades have other dashes and markers; the next dashes are those of the next shade.
     dashes = DASHES[(family_index + index + 2 * lap) % len(DASHES)]
     return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
 

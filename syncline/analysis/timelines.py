@@ -25,7 +25,7 @@ from syncline.errors import SpecError
 if TYPE_CHECKING:
     from syncline.sim.pipelines.report import TaskSpan
 
-IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
+WAITING_ACTIVITIES = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
 COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
 
 
@@ -76,7 +76,7 @@ def timeline_strip(
     columns = {name: column[is_inside] for name, column in columns.items()}
     start = np.maximum(columns["start_s"], first_s)  # spans are cut at the limits of the shown time
     end = np.minimum(columns["end_s"], last_s)
-    kinds = np.where(np.isin(columns["what"], IDLE), "wait", "compute")
+    kinds = np.where(np.isin(columns["what"], WAITING_ACTIVITIES), "wait", "compute")
     kinds[columns["stream"] != "compute"] = "network"
     workers = np.unique(columns["worker"])
     rows = np.searchsorted(workers, columns["worker"])  # row of each span
@@ -147,8 +147,8 @@ def _label_rows(ax: Axes, workers: NDArray[Any], computing_share: NDArray[Any]) 
                 fontsize=7, color="#444444")  # fmt: skip
 
 
-COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
-LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
+TASK_COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
+LATER_CHUNK_COLORS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
 UPDATE = "#c0392b"
 DIGIT_WIDTH_IN = 0.055
 """Width in inches of a digit; a narrower task shows no number."""
@@ -190,7 +190,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         lengths_s = [task.end_s - task.start_s for task in panel.tasks if task.end_s > task.start_s]
         shortest = min([shortest, *(length_s / ends_s[panel.group] for length_s in lengths_s)])
 
-    # The figure is as wide as the number in the shortest task needs, and as high as its stages, up to a page.
+    # The figure is as wide as the number in the shortest task needs, 0.16 in, and as high as its stages, up to a page.
     width_in = min(MOST_WIDTH_IN, max(5.0, 1.0 + 0.16 / shortest))
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
@@ -217,9 +217,9 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
 
         kinds = {task.kind for panel in panels for task in panel.tasks}
         names = {"forward": "forward", "backward": "backward", "weight": "weight gradient"}
-        handles: list[Artist] = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]
+        handles: list[Artist] = [Patch(color=TASK_COLORS[kind], label=names[kind]) for kind in names if kind in kinds]
         if any(task.chunk for panel in panels for task in panel.tasks):
-            handles.append(Patch(color=LATER_CHUNKS["forward"], label="darker: every second chunk"))
+            handles.append(Patch(color=LATER_CHUNK_COLORS["forward"], label="darker: every second chunk"))
         if any(task.updates for panel in panels for task in panel.tasks):
             handles.append(Line2D([], [], color=UPDATE, marker="^", markersize=4, linestyle="none", label="update"))
         draw_legend(fig, handles)
@@ -234,7 +234,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, s
         shows_numbers: whether tasks that are long enough show the numbers of their micro-batches.
     """
     half_height = 0.42  # of a box; stages are 1 apart
-    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # every second chunk is darker
+    for parity, colors in ((0, TASK_COLORS), (1, LATER_CHUNK_COLORS)):  # every second chunk is darker
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:

@@ -22,7 +22,7 @@ LETTER_IN = 0.055
 """Width in inches of a letter of a group's name."""
 NARROW_GAP = 0.24
 """Least distance of two labels of the scatter's time axes, as a share of them."""
-BAND = 0.1
+BAND_WIDTH = 0.1
 """Relative errors within which the scatter is shaded."""
 
 Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -80,7 +80,7 @@ def _draw_scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], t
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     # Clip the band to the axes, so that its corners lie inside.
     diagonal = np.geomspace(low, high, 50)
-    band = np.clip(diagonal * (1 - BAND), low, high), np.clip(diagonal * (1 + BAND), low, high)
+    band = np.clip(diagonal * (1 - BAND_WIDTH), low, high), np.clip(diagonal * (1 + BAND_WIDTH), low, high)
     ax.fill_between(diagonal, *band, color="#DDDDDD", linewidth=0, zorder=1)
     ax.plot(ends, ends, color="#333333", linewidth=0.8, zorder=2)
     # The kinds that are named first lie above the others.
@@ -92,7 +92,7 @@ def _draw_scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], t
         axis.minorticks_off()
     ax.set_xlabel("measured")
     ax.set_ylabel("predicted")
-    ax.set_title(f"{time_name}; band: {BAND:.0%}", loc="left")
+    ax.set_title(f"{time_name}; band: {BAND_WIDTH:.0%}", loc="left")
 
 
 def _draw_errors_by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:

@@ -20,7 +20,7 @@ from syncline.files import refuse_changed_files, temporary_folder
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.transfer import Transfer, tables_after
 from syncline.registry import lazy_function
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +93,7 @@ class Result:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of ``--json``; docs/records.md has their names and units."""
-        return plain(self.record["rows"])
+        return json_value(self.record["rows"])
 
     @property
     def interrupted(self) -> bool:
@@ -107,7 +107,7 @@ class Result:
 
     def json(self) -> dict[str, Any]:
         """Return the result's content as the object that ``--json`` prints."""
-        return plain(self.record)
+        return json_value(self.record)
 
     @property
     def tables(self) -> list[Group]:

@@ -223,7 +223,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     check_process_counts(counts)
     warn_lines(calibrate_warnings(counts))
     options = Options(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
-    parts = len(counts) * len(plan.parts)
+    parts = len(counts) * len(plan.measurements)
     with result_place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(
             plan, counts, out=target.path, options=options, exact=target.exact, command=command,

@@ -148,12 +148,12 @@ def _sentence(text: str) -> str:
     return text[:1].lower() + text[1:] if second.islower() or second == " " else text
 
 
-UNWRITABLE = (
+UNWRITABLE_ERRNOS = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
 )  # fmt: skip
 """Error numbers of a disk, quota or file that is full, read-only or gone."""
 
-MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+BAD_NAME_ERRNOS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Error numbers of a path that cannot be the path of a file."""
 
 
@@ -230,10 +230,10 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
-    if number in MISNAMED:  # no file can have the user's path
+    if number in BAD_NAME_ERRNOS:  # no file can have the user's path
         spec_error = SpecError("path", str(file), f"a valid file name ({error.strerror})")
         return (spec_error if file else error), 2
-    if number in UNWRITABLE:
+    if number in UNWRITABLE_ERRNOS:
         return error, 1
     raise error
 

@@ -27,14 +27,14 @@ from syncline.questions.declare import REQUIRED, SAME, SHELL, Option, Question, 
 from syncline.registry import import_reference, lazy_function, no_code
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
-PLAIN = bool(os.environ.get("NO_COLOR"))
+WITHOUT_COLORS = bool(os.environ.get("NO_COLOR"))
 
 SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
     "context_settings": {
         "help_option_names": ["-h", "--help"],
-        "color": False if PLAIN or os.environ.get("TERM") == "dumb" else None,
+        "color": False if WITHOUT_COLORS or os.environ.get("TERM") == "dumb" else None,
         "max_content_width": 120,
     },
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncline.cli.commands import PLAIN
+from syncline.cli.commands import WITHOUT_COLORS
 from syncline.errors import SpecError
 from syncline.units import format_seconds
 
@@ -37,8 +37,8 @@ def new_console() -> Console:
     piped = not sys.stderr.isatty() and "COLUMNS" not in os.environ
     # Users write paths, names and labels, so "[red]" and ":smile:" in them are plain text.
     return Console(
-        stderr=True, width=160 if piped else None, color_system=None if PLAIN else "auto", markup=False, emoji=False,
-        highlight=False,
+        stderr=True, width=160 if piped else None, color_system=None if WITHOUT_COLORS else "auto", markup=False,
+        emoji=False, highlight=False,
     )  # fmt: skip
 
 
@@ -58,9 +58,9 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
 
 def emit(result: Result | dict[str, Any]) -> None:
     """Print a result as one JSON object to standard output; infinite numbers and NaN become null."""
-    from syncline.runs.folders.result_files import plain
+    from syncline.runs.folders.result_files import json_value
 
-    print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
+    print(json.dumps(json_value(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
 
 def print_each(console: Console, tables: Iterable[Group]) -> None:

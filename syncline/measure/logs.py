@@ -268,47 +268,43 @@ def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
             names = header[0].lstrip("# ").split()
             columns = {name: names.index(name) for name in ("size", "time")}
         elif columns and is_row:
-            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, location=(file, number))
+            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, origin=(file, number))
 
 
 def _nccl_tests_row(
-    cells: list[str],
-    columns: dict[str, int],
-    kind: str | None,
-    hosts: list[str],
-    gpu: str,
-    location: tuple[Path, int],
+    cells: list[str], columns: dict[str, int], kind: str | None, hosts: list[str], gpu: str, origin: tuple[Path, int]
 ) -> Logged:
     """Return the measurement in a row of the output of nccl-tests.
 
     Args:
         columns: the indices of the words ``size`` and ``time``; two bandwidths follow the time.
         kind: the collective; empty if no closed form has it, None if the output does not name it.
+        origin: the file and the number of the row's line.
     """
     if not hosts:
         raise log_error(
-            *location, "no lines '# Rank ... on HOST device ...' before it, from which the number of GPUs follows"
+            *origin, "no lines '# Rank ... on HOST device ...' before it, from which the number of GPUs follows"
         )
     if len(cells) < columns["time"] + 3:
-        raise log_error(*location, f"{len(cells)} columns where the header has a time and two bandwidths")
+        raise log_error(*origin, f"{len(cells)} columns where the header has a time and two bandwidths")
     workers = len(hosts)
-    size = number_of(cells[columns["size"]], "size", *location)
+    size = number_of(cells[columns["size"]], "size", *origin)
     time_text, algorithm_text, bus_text = cells[columns["time"] : columns["time"] + 3]
-    time_us = number_of(time_text, "time", *location)
+    time_us = number_of(time_text, "time", *origin)
     if kind is None and workers > 2:
         # Among P > 2 workers only an all-reduce has the ratio 2 (P - 1) / P. Source: nccl-tests, doc/PERFORMANCE.md.
-        algorithm_bandwidth = number_of(algorithm_text, "algbw", *location)
-        ratio = number_of(bus_text, "busbw", *location) / algorithm_bandwidth
+        algorithm_bandwidth = number_of(algorithm_text, "algbw", *origin)
+        ratio = number_of(bus_text, "busbw", *origin) / algorithm_bandwidth
         if abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME_RATIO:
             kind = "all_reduce"
     if not kind:
         raise log_error(
-            *location,
+            *origin,
             "the log does not say which collective it measured: name the file after it, as in all_reduce_perf.log",
         )
     nbytes = payload_bytes(kind, size, workers)
     setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
-    return Logged("collective", 1e-6 * time_us, setting, *location)
+    return Logged("collective", 1e-6 * time_us, setting, *origin)
 
 
 TITLE = re.compile(r"Performance of (\w+) on (\d+) devices", re.IGNORECASE)

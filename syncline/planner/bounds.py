@@ -36,7 +36,7 @@ class Factors(NamedTuple):
 AS_PREDICTED = Factors()
 
 
-class StepTimeVariants(NamedTuple):
+class StepTimesAtBounds(NamedTuple):
     """Step times with computing or communication at a bound: numbers, or ``(S, n)`` for S settings and n links."""
 
     less_computing: Floats
@@ -65,7 +65,7 @@ Bounded = Uncertainty | FactorBounds
 
 
 def at_bounds(computing: Bounded, communication: Bounded) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of the variants in `StepTimeVariants`: computing or communication at a bound, the other 1."""
+    """Return the factors of the variants in `StepTimesAtBounds`: computing or communication at a bound, the other 1."""
     return (
         Factors(computing=computing.low), Factors(computing=computing.high),
         Factors(communication=communication.low), Factors(communication=communication.high),
@@ -78,7 +78,7 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
     The logarithms of their deviations add in quadrature.
 
     Args:
-        variants: the value with each cause at its lower and upper bound, in the order of `StepTimeVariants`.
+        variants: the value with each cause at its lower and upper bound, in the order of `StepTimesAtBounds`.
     """
     log_square_down, log_square_up = np.zeros_like(value), np.zeros_like(value)
     with np.errstate(divide="ignore", invalid="ignore"):

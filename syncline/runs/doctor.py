@@ -75,7 +75,7 @@ def _not_working(consequence: str, state: str = "none") -> Finding:
 def findings() -> list[dict[str, Any]]:
     """Return a row with the group, the name and the result of each check; an exception in a check is a result, too."""
     rows = []
-    for group, checks in GROUPS.items():
+    for group, checks in CHECKS.items():
         for name, check in checks.items():
             try:
                 finding = check()
@@ -217,7 +217,7 @@ def _names_of_others(kind: str) -> Finding | None:
     return Finding(", ".join(names)) if names else None
 
 
-GROUPS: dict[str, dict[str, Callable[[], Finding | None]]] = {
+CHECKS: dict[str, dict[str, Callable[[], Finding | None]]] = {
     "versions": {
         "syncline": lambda: Finding(version_line()),
         "python": lambda: Finding(f"{platform.python_version()} ({sys.executable})"),

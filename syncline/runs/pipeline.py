@@ -34,7 +34,7 @@ from syncline.specs.study import Record
 LEAST_TASKS_DRAWN, MOST_TASKS_DRAWN = 1500, 20_000
 """Fewest and most tasks of a schedule in the figure; between them it has twice the square of the stages."""
 
-MOST_TRACED = 500_000
+MAX_TRACED_SPANS = 500_000
 """Largest number of spans in the trace, about 100 MB; of more it has the first micro-batches."""
 
 MOST_STAGES_DRAWN = 256
@@ -58,7 +58,7 @@ LARGEST_OF_STAGES: dict[str, Any] = {
 }  # fmt: skip
 """Columns of a schedule that its stages decide."""
 
-FORM_NOTE = (
+CLOSED_FORM_NOTE = (
     "Closed form: the makespan with equal stages, no jitter and free links (of gpipe with its messages on equal "
     "links); '-' where there is none.\n"
 )
@@ -190,12 +190,12 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline with the stages of all schedules as workers, and the workers' names.
 
-    It has at most about `MOST_TRACED` spans, those of the first micro-batches.
+    It has at most about `MAX_TRACED_SPANS` spans, those of the first micro-batches.
     """
     num_spans = sum(len(schedule.timeline) for schedule in simulated)
     traced_microbatches = spec.microbatches
-    if num_spans > MOST_TRACED:
-        traced_microbatches = max(1, int(spec.microbatches * (MOST_TRACED / num_spans)))
+    if num_spans > MAX_TRACED_SPANS:
+        traced_microbatches = max(1, int(spec.microbatches * (MAX_TRACED_SPANS / num_spans)))
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
         replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
@@ -248,7 +248,7 @@ def _drawn_until_s(timeline: Timeline, stages: int) -> float:
 def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     """Return a table of the schedules on each network, then a table of the stages on the first network."""
     tables = []
-    columns, note = COLUMNS, FORM_NOTE + NOTE
+    columns, note = COLUMNS, CLOSED_FORM_NOTE + NOTE
     if all(row["closed_form_s"] is None for row in rows):
         columns, note = COLUMNS.replace("closed_form_s ", ""), NOTE
     for network in spec.links:

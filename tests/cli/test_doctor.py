@@ -40,8 +40,8 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
 
     monkeypatch.setenv("COLUMNS", "120")
     whole = {one["name"] for one in doctor.findings()}
-    groups = {group: dict.fromkeys(checks, broken) for group, checks in doctor.GROUPS.items()}
-    monkeypatch.setattr(doctor, "GROUPS", groups)
+    groups = {group: dict.fromkeys(checks, broken) for group, checks in doctor.CHECKS.items()}
+    monkeypatch.setattr(doctor, "CHECKS", groups)
     found = doctor.findings()
     assert whole <= {one["name"] for one in found} and not any(one["ok"] for one in found)
     done = command("doctor")

@@ -18,7 +18,7 @@ from syncline.measure.validation.tables import validate_tables
 from syncline.measure.validation.validate import validate_published
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.path_lock import PathLock
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.folders.run_index import run_entries
 from tests.measure.validation.test_step_times import made_up, spec_of, written
 from tests.test_docs import documented
@@ -88,7 +88,7 @@ def test_a_validation_is_shown_as_it_was(tmp_path):
     spec = spec_of(written(tmp_path / "measured", made_up()), constants="a100-megatron-deepspeed")
     told = validate_published(spec, tmp_path / "published", exact=True)
     again = load(tmp_path / "published")
-    assert again.json() == plain(told) and str(again) == text_of(validate_tables(told, spec))
+    assert again.json() == json_value(told) and str(again) == text_of(validate_tables(told, spec))
     between = {"rows": [{"spec": "mine", "predicted_s": 1.0}], "summary": []}
     with RunFolder(tmp_path / "between", exact=True) as folder:
         folder.json("run", environment() | {"specs": []} | between)

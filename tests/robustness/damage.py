@@ -22,7 +22,7 @@ from replication.replications.replicate import replicate
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.measure.replaying.trace import trace, whatif
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.sweep.sweep import sweep
 from tests.measure.replaying.records import LINK, SLOW, both
 from tests.replication.replications.small import tiny, tiny_file
@@ -134,7 +134,7 @@ def _fields(data: bytes, draw: random.Random) -> bytes:
     inner = {"rows": rows} if rows and draw.random() < 0.5 else fields
     changed(inner, draw, draw.choice([1, 1, 2]))
     fields |= inner
-    return (json.dumps(plain(fields)) if is_json else yaml.safe_dump(fields, sort_keys=False)).encode()
+    return (json.dumps(json_value(fields)) if is_json else yaml.safe_dump(fields, sort_keys=False)).encode()
 
 
 def _table(data: bytes, draw: random.Random) -> bytes:

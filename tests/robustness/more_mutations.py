@@ -19,7 +19,7 @@ import yaml
 
 import syncline as sl
 from syncline.measure.validation.processes import summarise
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import bundled
 from tests.robustness.mutations import Case, changed, garbled, small, some_options, spec_fields
@@ -245,7 +245,9 @@ def _harm(inside: dict[str, str], draw: random.Random) -> None:
         inner = {"rows": rows} if rows and draw.random() < 0.5 else fields  # what is printed
         changed(inner, draw, draw.choice([1, 1, 2]))
         fields |= inner
-        inside[path] = json.dumps(plain(fields)) if path.endswith(".json") else yaml.safe_dump(fields, sort_keys=False)
+        inside[path] = (
+            json.dumps(json_value(fields)) if path.endswith(".json") else yaml.safe_dump(fields, sort_keys=False)
+        )
 
 
 def _best(number: int, draw: random.Random) -> Case:

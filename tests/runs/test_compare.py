@@ -11,7 +11,7 @@ import pytest
 from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
 from syncline.runs.compare import compare, longest_first
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.processes.shared_progress import SharedProgress
 from syncline.runs.run import run
 from syncline.specs import CompareSpec, RunSpec, load_spec
@@ -42,7 +42,7 @@ def test_a_comparison_leaves_everything_that_is_needed_to_read_and_repeat_it(sho
     asked = digits("steps=40", "methods=[ddp-adam, local-adam]", "algorithm=ring")
     assert load_spec(folder / "spec.yaml", (), CompareSpec) == asked
     told = json.loads((folder / "run.json").read_text())
-    assert told["rows"] == plain(short["rows"]) and told["seeds"] == [0] and told["interrupted"] == []
+    assert told["rows"] == json_value(short["rows"]) and told["seeds"] == [0] and told["interrupted"] == []
     assert told["problem"]["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
 
 
@@ -97,7 +97,7 @@ def test_metrics_of_two_seeds_are_told_by_seed_and_step(tmp_path):
 def test_a_method_that_diverges_is_told_with_its_step_and_the_others_go_on(tmp_path):
     wild = {"kind": "ddp", "rule": {"kind": "sgdm", "momentum": 0}, "lr": 1e30, "label": "wild"}
     result = compare(bowl(methods=[wild, *bowl().methods], networks=["wan"], steps=120), tmp_path / "out", jobs=1)
-    lost, *others = json.loads(json.dumps(plain(result["rows"]), allow_nan=False))
+    lost, *others = json.loads(json.dumps(json_value(result["rows"]), allow_nan=False))
     # x grows by 1e31 per step and fp32 ends at 3e38: the square of the third position is lost in step 1 already.
     assert (lost["diverged_at"], lost["diverged_seeds"], lost["steps"]) == (1, 2, 50)
     assert lost["loss"] is None and lost["time_to_target_s"] is None

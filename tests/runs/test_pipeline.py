@@ -185,7 +185,7 @@ def test_the_picture_shows_the_beginning_of_what_is_long(monkeypatch, tmp_path):
 
 
 def test_the_trace_of_what_is_long_has_its_first_micro_batches(monkeypatch, tmp_path):
-    monkeypatch.setattr(experiment, "MOST_TRACED", 60)
+    monkeypatch.setattr(experiment, "MAX_TRACED_SPANS", 60)
     pipeline(spec_of(microbatches=20), tmp_path / "out")
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     steps = {event["args"]["step"] for event in events if event["ph"] == "X"}

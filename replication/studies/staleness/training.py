@@ -13,8 +13,8 @@ from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import training_device
 from syncline.methods import MethodBase
-from syncline.runs.training.delayed_gradients import DelayedTraining, delayed_parts, train_by_events
-from syncline.runs.training.trained import histories_in_turn
+from syncline.runs.training.delayed_gradients import DelayedTraining, delayed_setup, train_by_events
+from syncline.runs.training.trained import sequential_history
 from syncline.training import History, rows_of, train
 
 
@@ -76,10 +76,10 @@ def train_late(
         def train_seed(seed: int, report: Callable[[int], None] | None) -> History:
             return train_late(spec, delayed_method, stages, lr=lr, seeds=(seed,), on_step=report)
 
-        return histories_in_turn(train_seed, chosen_seeds, spec.steps, on_step)
+        return sequential_history(train_seed, chosen_seeds, spec.steps, on_step)
     comm = SimulatedCommunicator(1, replicas=len(chosen_seeds))
     task = spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device)
-    delayed_task, optimizer, scheduler = delayed_parts(training, task, comm)
+    delayed_task, optimizer, scheduler = delayed_setup(training, task, comm)
     return train(
         delayed_task, optimizer, chosen_seeds, spec.steps,
         eval_every=spec.eval_every, schedule=scheduler, on_step=on_step,

@@ -232,12 +232,12 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
     return tuple(levels)
 
 
-def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
+def first_of_equal_groups(ranks: Sequence[int], workers: int) -> range | None:
     """Return the ranks of the first group, if groups with the size and the spacing of ``ranks`` partition all workers.
 
     The result is None if they do not, or if the ranks are not at equal distances.
 
-    >>> first_group_like((1, 5), 8), first_group_like((1, 2), 8)
+    >>> first_of_equal_groups((1, 5), 8), first_of_equal_groups((1, 2), 8)
     (range(0, 8, 4), None)
     """
     spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1

@@ -469,7 +469,7 @@ CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0
 Five GPUs have no ring: their number is that of the rings that take as long as a chain of 0.92 of two links.
 """
 
-RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
+NUM_RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
 """r(P), the number of rings among P GPUs, by GPU and P."""
 
 
@@ -477,14 +477,14 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
     """Return the seconds T(P, n) of an all-reduce among GPUs of a node, interpolated between measured times.
 
     Args:
-        gpu: model of the GPUs, one of ``RINGS``.
+        gpu: model of the GPUs, one of ``NUM_RINGS``.
         gpus: number of GPUs P, at least 2.
         nbytes: bytes n of the tensor, at least 0.
         measured: measured times of nodes with this GPU, for at least one number of GPUs.
     """
-    if gpu not in RINGS:
-        raise SpecError("gpu", gpu, one_of(RINGS, gpu))
-    num_rings = RINGS[gpu]  # r(P), by number of GPUs
+    if gpu not in NUM_RINGS:
+        raise SpecError("gpu", gpu, one_of(NUM_RINGS, gpu))
+    num_rings = NUM_RINGS[gpu]  # r(P), by number of GPUs
     if gpus not in num_rings:
         raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in num_rings)}")
     require(nbytes >= 0, "bytes", nbytes, "at least 0")
@@ -510,8 +510,8 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
 @cache
 def node_times(gpu: str) -> TimesBySize:
     """Return the measured times of all-reduces among GPUs of a node, by number of GPUs; ``gpu`` is their model."""
-    if gpu not in RINGS:
-        raise SpecError("gpu", gpu, one_of(RINGS, gpu))
+    if gpu not in NUM_RINGS:
+        raise SpecError("gpu", gpu, one_of(NUM_RINGS, gpu))
     points = np.array(sorted(nvlink_all_reduce(gpu).points))  # columns: number of GPUs, bytes, seconds
     gpu_counts = points[:, 0]
     return {int(count): tuple(points[gpu_counts == count, 1:].T) for count in np.unique(gpu_counts)}
@@ -520,12 +520,12 @@ def node_times(gpu: str) -> TimesBySize:
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
     """Return whether a link or a star has measured times of a collective for each of these numbers of workers.
 
-    Times of numbers that were not measured are interpolated, if `RINGS` has the numbers.
+    Times of numbers that were not measured are interpolated, if `NUM_RINGS` has the numbers.
     """
     times: NodeTimes | None = getattr(network, "measured", None)
     if times is None or kind != "all_reduce":
         return False
-    return all(count == 1 or count in RINGS[times.gpu] for count in np.unique(workers).tolist())
+    return all(count == 1 or count in NUM_RINGS[times.gpu] for count in np.unique(workers).tolist())
 
 
 def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) -> FloatOrArray:

@@ -17,7 +17,7 @@ import numpy as np
 from syncline.costmodel.collectives import nccl, table
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
-from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
+from syncline.costmodel.collectives.hierarchical import Peers, first_of_equal_groups, group_peers, has_levels, peers
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, nccl_estimates_s, nccl_names, user_choice
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -133,7 +133,7 @@ def group_algorithm(
     >>> [group_algorithm("all_reduce", ranks, 16, 1e9, dgx, "auto") for ranks in (range(8), (0, 8), range(4))]
     ['measured', 'recursive-doubling', 'measured']
     """
-    group = first_group_like(ranks, workers)
+    group = first_of_equal_groups(ranks, workers)
     if group is None:  # an irregular group
         return None
     try:

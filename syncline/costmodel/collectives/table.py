@@ -16,7 +16,7 @@ from syncline.costmodel.collectives.gloo import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import (
     HIERARCHIES,
     Hierarchy,
-    first_group_like,
+    first_of_equal_groups,
     flat_link,
     group_peers,
     has_levels,
@@ -194,7 +194,7 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     levels_network = getattr(base, "network", base)  # a topology knows its network
     if isinstance(levels_network, (TwoLevel, MultiLevel)):
         all_workers = int(np.max(workers)) if members is None else base.workers
-        group = range(all_workers) if members is None else first_group_like(members, all_workers)
+        group = range(all_workers) if members is None else first_of_equal_groups(members, all_workers)
         try:
             levels = () if group is None else group_peers(levels_network, group, all_workers)
         except NoClosedForm:

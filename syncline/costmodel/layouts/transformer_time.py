@@ -38,7 +38,7 @@ from syncline.costmodel.layouts.pipelines import one_f_one_b_s
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.costmodel.numerics.measured_times import MeasuredTimes
 
-WORD_BYTES = 2
+NUMBER_BYTES = 2
 """Bytes of a weight, gradient or activation as the model computes and sends it: fp16 or bf16."""
 
 SCORE_BYTES, SPLIT_BYTES, WHOLE_BYTES = 13, 20, 22
@@ -219,7 +219,7 @@ def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
 
 def _all_reduce_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of one all-reduce of activations among the devices that share a layer, ``(..., N)``."""
-    nbytes = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width
+    nbytes = 1.0 * NUMBER_BYTES * layouts.micro_batch * layouts.sequence * layouts.width
     ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes  # each device of a ring sends them
     fitted_s = np.asarray(constants.tensor_call_s + ring_bytes / constants.tensor_bytes_per_s)
     if constants.tensor_times is None:
@@ -243,7 +243,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     one_layer_s, head_s, send_s, _ = np.broadcast_arrays(
         layer_s(layouts, constants),
         constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops_per_s),
-        WORD_BYTES * activations / constants.link_bytes_per_s,
+        NUMBER_BYTES * activations / constants.link_bytes_per_s,
         _after_passes_s(layouts, constants, stage=0),
     )
     seconds = np.empty(one_layer_s.shape)
@@ -269,7 +269,7 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
     parameters = layouts.parameters_of(stage)
     update_s = UPDATE_BYTES * parameters / (layouts.data * constants.memory_bytes_per_s)
     # A ring of replicas reduce-scatters the gradients and all-gathers the weights.
-    wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
+    wire_bytes = 2 * (layouts.data - 1) / layouts.data * NUMBER_BYTES * parameters
     rate, node = constants.link_bytes_per_s, constants.node  # the rate of a ring
     if node is not None:
         num_rings = np.minimum(layouts.tensor, node.devices)  # the rings that share a node's network cards

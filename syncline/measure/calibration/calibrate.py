@@ -179,7 +179,7 @@ def calibrate(
     Args:
         workers: numbers of processes, each at least 2.
         options: device, backend, timeout; the defaults of `Launch` if none.
-        on_progress: called with the number of measurements done, of ``len(workers) * len(plan.parts)``.
+        on_progress: called with the number of measurements done, of ``len(workers) * len(plan.measurements)``.
 
     Returns:
         ``file``, its contents, ``rows`` (the collectives), ``residuals`` (errors of the fit by collective and number of
@@ -194,13 +194,13 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for index, processes in enumerate(sorted(workers)):
-            store, parts_done = host_store(options.port), index * len(plan.parts)
+            store, num_done = host_store(options.port), index * len(plan.measurements)
             with temporary_folder() as folder:
                 progress = Progress.shared(folder / "progress", processes)
                 failure = run_watched(
                     calibration_process, processes, args=(plan, processes, options, store.port, folder),
                     progress=progress, folder=folder, timeout_s=options.timeout_s, preload=PRELOAD,
-                    on_poll=lambda polled: on_progress(parts_done + polled.steps_done()),  # noqa: B023
+                    on_poll=lambda polled: on_progress(num_done + polled.steps_done()),  # noqa: B023
                 )  # fmt: skip
                 if failure is not None and failure.mistake:
                     raise SynclineError(str(failure))
@@ -257,7 +257,7 @@ def failure_line(failure: Failure, plan: Calibration) -> str:
     """Return an error line that names the rank that failed and what the rank was measuring."""
     if failure.step is None:  # no measurement had begun
         return str(failure).replace("the first step", "the first measurement")
-    return f"rank {failure.rank} {failure.reason} during {plan.parts[failure.step]}"
+    return f"rank {failure.rank} {failure.reason} during {plan.measurements[failure.step]}"
 
 
 def measure(
@@ -280,7 +280,7 @@ def measure(
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
         window_s = plan.window_s
-        # The first measurements of `plan.parts`. There are many wire formats, so each gets a small part of the window.
+        # `FIRST_MEASUREMENTS`. There are many wire formats, so each gets a small part of the window.
         measurements: dict[str, Callable[[], Any]] = {
             "steps": lambda: step_seconds(task, window_s, device).tolist(),
             "product": lambda: product_flops_per_s(window_s, device),
@@ -299,7 +299,7 @@ def measure(
             progress.record_step(len(measurements) + number, done=len(measurements) + number)
 
         rows = time_collectives(plan.timing, gate, device, on_point=record_point)
-        progress.record_step(len(plan.parts) - 1, done=len(plan.parts))
+        progress.record_step(len(plan.measurements) - 1, done=len(plan.measurements))
         gate.wait_for_all()  # no rank leaves while others still communicate
     return {
         "workers": place.processes,

@@ -55,25 +55,25 @@ class Timing:
     Args:
         collectives: names from ``TIMED_COLLECTIVES``, or ``gather``.
         sizes: bytes of the full tensor, positive; rounded up to whole blocks of 4 bytes for each rank.
-        budget_s: seconds for each collective and size, within the limits ``fewest`` and ``most``.
-        fewest: minimum number of repetitions; only the half with the least skew between ranks counts.
-        most: maximum number of repetitions.
-        longest_s: maximum seconds of one repetition; the first size that takes longer and all larger sizes are skipped.
+        budget_s: seconds for each collective and size, within the limits ``min_repetitions`` and ``max_repetitions``.
+        min_repetitions: minimum number of repetitions; only the half with the least skew between ranks counts.
+        max_repetitions: maximum number of repetitions.
+        max_repetition_s: seconds of one repetition from which on a size and all larger ones are skipped.
     """
 
     collectives: tuple[str, ...] = TIMED_COLLECTIVES
     sizes: tuple[int, ...] = TIMED_BYTES
     budget_s: float = 0.15
-    fewest: int = 6
-    most: int = 60
-    longest_s: float = 5.0
+    min_repetitions: int = 6
+    max_repetitions: int = 60
+    max_repetition_s: float = 5.0
 
     def __post_init__(self) -> None:
         for name in self.collectives:
             require_one_of("collectives", name, (*GLOO, "send"))
         if not self.collectives or not self.sizes or min(self.sizes) < 1:
             raise SpecError("sizes", list(self.sizes), "at least one size of 1 byte or more, and a collective")
-        if not self.budget_s > 0 or not 1 <= self.fewest <= self.most or not self.longest_s > 0:
+        if not (self.budget_s > 0 and self.max_repetition_s > 0 and 1 <= self.min_repetitions <= self.max_repetitions):
             raise SpecError("budget", self.budget_s, "a time above 0, and at least one repetition")
 
     @property
@@ -228,7 +228,7 @@ def time_collectives(
     for (kind, size), times_of_rank in times_ns.items():
         if times_of_rank:
             workload = build_work(kind, size, ranks, rank, device)
-            statistics = summary(gate.gather(times_of_rank), workload)
+            statistics = time_statistics(gate.gather(times_of_rank), workload)
             rows.append({"collective": kind, "workers": ranks, "nbytes": workload.nbytes} | statistics)
     return rows
 
@@ -245,16 +245,16 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
 def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
     """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
     begin_ns, end_ns = run()
-    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:  # the largest, so that all choose the same
+    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.max_repetition_s:  # the same on all ranks
         return 0
     start_ns = gate.now_ns()
     run()  # the first run has warmed up the tensors
     run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # it includes the agreement on a start time
-    repetitions = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
+    repetitions = float(np.clip(timing.budget_s / run_s, timing.min_repetitions, timing.max_repetitions))
     return math.ceil(repetitions / TIMING_TURNS)
 
 
-def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
+def time_statistics(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
     """Return statistics of a collective's times, from the half of the repetitions with the least skew, at least three.
 
     The skew of a repetition is the time from the first rank's start to the last rank's.

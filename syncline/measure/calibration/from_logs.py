@@ -27,7 +27,7 @@ SAME_WINDOW = 0.05
 NVLINK_S = 0.6e-6
 """Latency of NVLink inside a node, as the presets have it."""
 
-FEWEST = 3
+MIN_COLLECTIVES = 3
 """Smallest number of collectives from which a latency and a bandwidth are fitted, with a residual to tell the error."""
 
 ALL_PAIRS = "a run of iperf3 between all pairs of places, in either direction"
@@ -71,8 +71,8 @@ def _fit_collectives(logged: Sequence[Logged], policy: str) -> tuple[Fields, lis
 
     ``policy`` names the algorithm of all collectives, or the policy that chooses it.
     """
-    if len(logged) < FEWEST:
-        raise SpecError("--from", f"{len(logged)} collectives", f"at least {FEWEST}, of several sizes")
+    if len(logged) < MIN_COLLECTIVES:
+        raise SpecError("--from", f"{len(logged)} collectives", f"at least {MIN_COLLECTIVES}, of several sizes")
     measured_s = np.array([entry.value for entry in logged])
     fits = [_fit_network(logged, build_network, policy) for build_network in _candidates(logged, policy)]
     squared_errors = [np.square(np.log(fitted_s / measured_s)).sum() for _, fitted_s in fits]

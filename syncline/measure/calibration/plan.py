@@ -19,7 +19,7 @@ from syncline.units import number_or_text, parse_bytes, parse_seconds
 BUSY = 0.5
 """Fraction of the cores; a higher load gives a warning."""
 
-PARTS = ("training steps", "matrix products", "copies", "wire formats")
+FIRST_MEASUREMENTS = ("training steps", "matrix products", "copies", "wire formats")
 """Measurements before the collectives."""
 
 
@@ -48,9 +48,9 @@ class Calibration:
             raise SpecError("window", self.window_s, "a time above 0")
 
     @property
-    def parts(self) -> list[str]:
+    def measurements(self) -> list[str]:
         """Return the names of all measurements, such as "all_reduce of 4 B", in order."""
-        return [*PARTS, *[f"{kind} of {size} B" for kind, size in self.timing.points] * TIMING_TURNS]
+        return [*FIRST_MEASUREMENTS, *[f"{kind} of {size} B" for kind, size in self.timing.points] * TIMING_TURNS]
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of the calibration that must be equal on all ranks, by name."""

@@ -21,7 +21,7 @@ from syncline.measure.logs import Logged, log_error
 CAPPED_BELOW = 0.9
 """Share of the windows' rate below which streams are held back by a cap."""
 
-UNKNOWN = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
+NO_BOUNDS = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
 """Bounds of a line with too few measurements to tell an error."""
 
 
@@ -75,7 +75,7 @@ class StreamLaw(NamedTuple):
     rtt_s: float
     cap_bytes_per_s: float
     is_capped: bool
-    bounds: Uncertainty = UNKNOWN
+    bounds: Uncertainty = NO_BOUNDS
 
     @classmethod
     def from_line(cls, line: Line) -> StreamLaw:
@@ -94,7 +94,7 @@ class StreamLaw(NamedTuple):
             time_errors.append(rate / law.rate_bytes_per_s(count) - 1)  # a time is the inverse of a rate
         if len(time_errors) < 2:  # a single error gives no bounds
             return law
-        return law._replace(bounds=uncertainty_of(time_errors, UNKNOWN.basis))
+        return law._replace(bounds=uncertainty_of(time_errors, NO_BOUNDS.basis))
 
     def rate_bytes_per_s(self, streams: float) -> float:
         """Return the bytes per second of this many streams together.

@@ -110,7 +110,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
             for repeat in range(spec.training.repeats if spec.training else 0):  # `check_pipeline` requires one
                 math = stages.math_of_repeat(repeat)
                 dist.barrier()  # repeats begin together, so that each has its own timeline
-                play_stage(stages.schedule, rank, math, stages.message, watch)
+                run_stage(stages.schedule, rank, math, stages.message, watch)
                 losses = {microbatch: float(loss) for microbatch, loss in math.losses.items()}
                 line = {"schedule": name, "repeat": repeat, "laps": watch.take_laps(), "losses": losses}
                 file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
@@ -134,7 +134,7 @@ class StageMessage(NamedTuple):
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: StageMessage, watch: Stopwatch) -> None:
+def run_stage(schedule: Schedule, stage: int, math: PipelineMath, message: StageMessage, watch: Stopwatch) -> None:
     """Run the tasks of one stage in the order of the schedule.
 
     Each process has the ``math`` of all stages and uses that of its own stage. Tensors travel through host memory.

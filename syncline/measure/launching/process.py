@@ -22,7 +22,7 @@ from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns,
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, MeasuredTask, Stopwatch, time_optimizer_steps
 from syncline.measure.processes.watchdog import START_S, Progress
 from syncline.problems import Task
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.training.train_and_time import optimizer_s
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import PipelineSpec, RunSpec
@@ -164,7 +164,7 @@ def train_as_rank(
                 optimizer_s(spec, spec.method, shapes, task.flops_per_step)
                 rank_file.write_line({
                     "rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns, "machine": machines[place.rank],
-                    "device": name_of_device(device), "backend": backend, "problem": plain(task.describe()),
+                    "device": name_of_device(device), "backend": backend, "problem": json_value(task.describe()),
                     "flops_per_step": task.flops_per_step, "tensors": tensors_to_json(shapes),
                 })  # fmt: skip
             train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=dist.barrier)

@@ -79,7 +79,7 @@ def end_process(process: subprocess.Popen[Any]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=3.0)
+            process.wait(timeout=3.0)  # after SIGTERM, time to clean up
 
 
 class Hosts(Protocol):
@@ -116,7 +116,7 @@ class LocalHosts(Hosts):
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
         """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine, which has a single link."""
         with open_listener(port=0) as listener:  # any free port, which the ranks need in their environment
-            port = listener.getsockname()[1]
+            _, port = listener.getsockname()
         environments = [
             os.environ | {
                 "RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank),

@@ -105,7 +105,7 @@ class ServerSocket:
         self._authenticator = _Authenticator(self._context, keys.peers)
         self._authenticator.start()
         listener.setblocking(False)
-        port = listener.getsockname()[1]
+        _, port = listener.getsockname()
         self._socket = self._context.socket(zmq.ROUTER)
         _configure(self._socket, keys, timeout_s)
         self._socket.curve_server = True

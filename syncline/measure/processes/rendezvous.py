@@ -45,7 +45,7 @@ def host_store(port: int = 0) -> dist.TCPStore:
     with open_listener(port) as listener:
         # A store that opens a socket by itself listens on every interface, whatever its address is. Torch's other
         # implementation, libuv, accepts an open socket only in some versions of torch.
-        port = listener.getsockname()[1]
+        _, port = listener.getsockname()
         return dist.TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
         )

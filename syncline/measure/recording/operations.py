@@ -46,7 +46,7 @@ LOOKUPS = frozenset({"embedding", "index_select", "gather", "index"})
 DECOMPOSITIONS: dict[str, Kind] = {"linalg_qr": "qr", "_linalg_eigh": "eigh"}
 """Decompositions of matrices, with the kinds by which the cost model times them."""
 
-SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
+TIMELESS_NAMESPACES = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
 """Namespaces of operations that do no computation."""
 
 SHAPE_ONLY_OPTIMIZERS = frozenset({
@@ -302,7 +302,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time."""
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
-    if namespace in SILENT or name in VIEWS:
+    if namespace in TIMELESS_NAMESPACES or name in VIEWS:
         return None
     formula = flop_registry.get(packet)
     flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0

@@ -103,7 +103,7 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
     import_before_forking()
     with temporary_folder() as folder:
         with open_listener(port=0) as listener:  # any free port, which the first rank's store opens again
-            port = listener.getsockname()[1]
+            _, port = listener.getsockname()
         rank_by_pid: dict[int, int] = {}
         for rank in range(workers):
             pid = rank_processes.fork_process()

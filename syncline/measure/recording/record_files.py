@@ -257,7 +257,7 @@ def _segments(operations: pa.Table) -> list[Operations]:
     return [tuple(segment) for segment in segments]
 
 
-FORMAT = 2
+RECORD_FORMAT = 2
 """The version of the file format; a reader accepts this version only."""
 
 HEADER_KEY = b"syncline.trace"
@@ -274,7 +274,7 @@ def record_tables(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
         for event in record.events:
             if isinstance(event, Started | MessageSent | MessageAwaited):
                 groups.add_group_of(event)
-    header = {"format": FORMAT, "ranks": len(ranks), "groups": groups.groups, "notes": notes_of(ranks)}
+    header = {"format": RECORD_FORMAT, "ranks": len(ranks), "groups": groups.groups, "notes": notes_of(ranks)}
     metadata = {HEADER_KEY: json.dumps(header)}
     events = (event_table(rank, record, groups) for rank, record in enumerate(ranks))
     return {
@@ -326,8 +326,8 @@ def _read_header(trace: pq.ParquetFile) -> dict[str, Any]:
         raise SpecError("header", None, f"the header of a record, {HEADER_KEY.decode()!r} in the file's metadata")
     try:
         header = json.loads(text)
-        if header["format"] != FORMAT:
-            raise SpecError("header.format", header["format"], f"{FORMAT}, which this version of Syncline reads")
+        if header["format"] != RECORD_FORMAT:
+            raise SpecError("header.format", header["format"], f"{RECORD_FORMAT}, which this version of Syncline reads")
         ranks = int(header["ranks"])
         groups = [(str(name), tuple(int(rank) for rank in members)) for name, members in header["groups"]]
         notes = [str(note) for note in header.get("notes", [])]

@@ -112,7 +112,7 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
     return total
 
 
-CHANGE = 0.01
+RELATIVE_CHANGE = 0.01
 """The relative change h of the central differences."""
 
 MAX_LINES = 8
@@ -178,8 +178,8 @@ def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: Lin
         return replay_step_s(timed.record, network, question)
 
     # The derivative d log T / d log x of the step time T by the field x, from T on both sides of x; 0 if T is 0.
-    more_s, less_s = step_s(1 + CHANGE), step_s(1 / (1 + CHANGE))
-    return math.log(more_s / less_s) / (2 * math.log1p(CHANGE)) if more_s > 0 and less_s > 0 else 0.0
+    more_s, less_s = step_s(1 + RELATIVE_CHANGE), step_s(1 / (1 + RELATIVE_CHANGE))
+    return math.log(more_s / less_s) / (2 * math.log1p(RELATIVE_CHANGE)) if more_s > 0 and less_s > 0 else 0.0
 
 
 def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from syncline.acceleration import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
-from syncline.costmodel.collectives.hierarchical import first_group_like
+from syncline.costmodel.collectives.hierarchical import first_of_equal_groups
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.collectives.prices import collective_prices, group_algorithm
 from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
@@ -309,7 +309,7 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
             return None
         nbytes = max(nbytes, 1.0)  # an empty message has no fastest algorithm
         has_own_paths = len(ranks) < workers and not isinstance(network, Link)  # on a link all groups are alike
-        if has_own_paths or policy == "auto":
+        if has_own_paths or policy == "auto":  # the algorithm whose simulated time is shortest
             group = ranks if has_own_paths else range(workers)
             return group_algorithm(kind, group, workers, nbytes, network, algorithms=policy, timer=simulated_s)
         return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=nbytes, network=network)
@@ -413,7 +413,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
         return float(collective_finish_s(kind, len(ranks), nbytes, network=group_topology, algorithm=name).max())
 
     def seconds_of(event: Started) -> float:
-        first_group = first_group_like(event.ranks, workers)  # None for ranks at unequal distances
+        first_group = first_of_equal_groups(event.ranks, workers)  # None for ranks at unequal distances
         if first_group is not None:
             seconds = simultaneous_groups_s(event.kind, event.payload_bytes, first_group)
             if not math.isnan(seconds):  # NaN: the network cannot join such groups

@@ -31,7 +31,7 @@ from syncline.measure.launching.rank_files import RankFile, tensors_to_json
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, Stopwatch
 from syncline.measure.processes.watchdog import Progress
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import parse_link
@@ -157,7 +157,7 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
             rank_file = RankFile(folder, place.rank)
             rank_file.write_line({
                 "rank": comm.local_workers[0], "pid": os.getpid(), "offset_ns": 0, "machine": "", "device": "cpu",
-                "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
+                "problem": json_value(task.describe()), "flops_per_step": task.flops_per_step,
                 "tensors": tensors_to_json(task_tensors(task)),
             })  # fmt: skip
             train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=memory.barrier, extra_fields=extra_fields)

@@ -29,7 +29,7 @@ import numpy as np
 
 from syncline.costmodel import Network, chosen_algorithm, collective_s
 from syncline.costmodel.bases import SMALL_BYTES, communication_uncertainty
-from syncline.costmodel.collectives.nccl import RINGS, node_times
+from syncline.costmodel.collectives.nccl import NUM_RINGS, node_times
 from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES, Node, step_s
@@ -128,7 +128,7 @@ def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
 GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
-BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, published.NVLINK_COLLECTIVES, *GPT_STEPS, published.TRAININGS)
+BUNDLED_FILES = (COLLECTIVES, L40S_STEPS, NVLINK, published.NVLINK_COLLECTIVES, *GPT_STEPS, published.TRAININGS)
 """The measurements that come with the package."""
 
 MIB = 2**20
@@ -177,7 +177,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     ``regime`` is the group of the row in a summary of errors.
 
     Args:
-        path: a table of `TABLES`, or a log of `syncline.measure.logs`.
+        path: a table of `TABLE_KINDS`, or a log of `syncline.measure.logs`.
         network: the network of a log's collectives; by default the preset of the GPUs that the log names.
 
     Raises:
@@ -187,7 +187,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     if path.is_file() and format_of(read_text(path)) is not None:
         return predicted_log(path, network)
     name, text_rows = read_table(path)
-    kind, rows = TABLES[name], []
+    kind, rows = TABLE_KINDS[name], []
     predict = kind.build_predictor(text_rows)
     for line, text_row in enumerate(text_rows, start=2):  # the header is line 1
         try:
@@ -201,7 +201,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """Return the name in `TABLES` of a file's table, which its header tells, and the table's rows as text."""
+    """Return the name in `TABLE_KINDS` of a file's table, which its header tells, and the table's rows as text."""
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:
@@ -211,7 +211,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SynclineError(f"measurements: {path} cannot be read: {error}") from None
     header = set(reader.fieldnames or ())
-    for name, kind in TABLES.items():
+    for name, kind in TABLE_KINDS.items():
         if header.issuperset(kind.columns):
             for number, row in enumerate(rows, start=2):
                 if None in row or None in row.values():  # None: the key of surplus cells, or the value of a missing one
@@ -219,7 +219,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows
-    headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
+    headers = "; or ".join(", ".join(kind.columns) for kind in TABLE_KINDS.values())
     logs = "; or ".join(log_format.name for log_format in FORMATS)
     raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}; or {logs}")
 
@@ -300,12 +300,12 @@ def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
     gpu, gpus = row["gpu"], int(positive_number(row["gpus"], "gpus"))
     if gpu not in NVLINK_PRESETS:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINK_PRESETS))}")
-    if gpus not in RINGS[gpu]:
-        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
+    if gpus not in NUM_RINGS[gpu]:
+        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in NUM_RINGS[gpu])}")
     link = NETWORKS[NVLINK_PRESETS[gpu]].network
     nbytes = positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
-    source = OWN_TIMES if gpus in node_times(gpu) else "other numbers of GPUs"
+    source = BUNDLED_TIMES if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
@@ -322,7 +322,7 @@ NVLINK_PRESETS = {"a100": "nvlink3", "v100": "nvlink2"}
 """The preset of the links inside a node, by the GPU of the node."""
 
 
-OWN_TIMES = "2, 4, 8 GPUs: these times ship"
+BUNDLED_TIMES = "2, 4, 8 GPUs: these times ship"
 """Words in the regime of a row that is predicted from its own measurement."""
 
 
@@ -386,7 +386,7 @@ def _gpt_point(row: Mapping[str, str]) -> Point:
     return point
 
 
-TABLES = {
+TABLE_KINDS = {
     "collectives": Table(
         ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"),
         _column_ms("time_ms"),

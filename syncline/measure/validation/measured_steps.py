@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel import Hardware
 from syncline.costmodel.layouts.transformer_time import (
+    NUMBER_BYTES,
     STEP_FIELDS,
     TENSOR_FIELDS,
-    WORD_BYTES,
     Layouts,
     Node,
     StepConstants,
@@ -188,7 +188,7 @@ Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achi
 LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
 """Start values of ``launch_s``, on which it depends in which local minimum a fit ends."""
 
-GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
+GROUPED_COLUMNS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
 """Fields by which errors are grouped."""
 
 WIDTH_AND_MICRO_BATCH = "width, micro_batch"
@@ -253,7 +253,7 @@ def _with_network_constants(
     if node is None and spec.node is not None:
         node = Node(spec.node.devices, spec.node.nic_bandwidth)
     all_reduce_bytes = [
-        WORD_BYTES * point.micro_batch * point.sequence * point.width  # a layer's output, summed over the tensor group
+        NUMBER_BYTES * point.micro_batch * point.sequence * point.width  # a layer's output, summed by the tensor group
         for point in calibration_points
         if point.tensor > 1
     ]
@@ -393,7 +393,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the errors of groups of rows.
 
     The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
-    grouped by each of ``GROUPS`` and by `WIDTH_AND_MICRO_BATCH`.
+    grouped by each of ``GROUPED_COLUMNS`` and by `WIDTH_AND_MICRO_BATCH`.
     """
     summary = []
     for role in ("calibration", "validation", "extrapolation"):
@@ -411,7 +411,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if row["role"] == "validation" and row["tensor"] == 1:
             one_node_rows.append(row | {WIDTH_AND_MICRO_BATCH: (row["width"], row["micro_batch"])})
-    for name in (*GROUPS, WIDTH_AND_MICRO_BATCH):
+    for name in (*GROUPED_COLUMNS, WIDTH_AND_MICRO_BATCH):
         for value, group_errors in errors_by_group(one_node_rows, name).items():
             value_text = value.removeprefix("(").removesuffix(")")  # width and micro-batch are a tuple
             summary.append(_summary_row("validation", name, value_text, errors=group_errors))

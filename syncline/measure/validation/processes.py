@@ -33,7 +33,7 @@ from syncline.specs import CompareSpec, RunSpec, network
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bandwidth, format_seconds
 
-PROCESS = "syncline.measure.validation.cases"
+PROCESS_MODULE = "syncline.measure.validation.cases"
 
 BOUND_SHARE = 0.5
 """The share of communication in a predicted step from which the step counts as bound by communication."""
@@ -102,7 +102,7 @@ def validate_processes(
                 for training in trainings:
                     cases.append(Case(training.name, training.spec.model_dump(mode="json"), question.repeats))
                 plan = CasePlan(case_folder.absolute(), tuple(cases), question.timeout_s, link_fields(link))
-                hosts.run(link, workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
+                hosts.run(link, workers, ["-m", PROCESS_MODULE, str(plan.write())], question.timeout_s)
                 for training in trainings:
                     rows.append(_row(question, hosts, training, link, folder=case_folder / training.name))
                 folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
@@ -210,14 +210,14 @@ def _relative_error(predicted: float, measured: float | None) -> float | None:
     return predicted / measured - 1 if measured else None
 
 
-GROUPS = ("method", "network", "workers", "bound", "spec")
+GROUPED_COLUMNS = ("method", "network", "workers", "bound", "spec")
 """Columns by which errors are grouped."""
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return statistics of the errors of step times: of all rows, and of those with one value in one of `GROUPS`."""
+    """Return statistics of the errors of step times: of all rows, and by value of `GROUPED_COLUMNS`."""
     summary = [_statistics_row("all", value="", rows=rows)]
-    for column in GROUPS:
+    for column in GROUPED_COLUMNS:
         values = list(dict.fromkeys(row[column] for row in rows))
         if len(values) > 1:  # a single group has all rows
             for value in values:

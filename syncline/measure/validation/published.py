@@ -105,7 +105,7 @@ def source_of(row: Row) -> str:
     return (row.get("source") or "").partition(",")[0]
 
 
-def is_over_own_network(row: Row) -> bool:
+def has_usual_network(row: Row) -> bool:
     """Return whether a row has GPUs of a preset, in machines with their usual network."""
     network_of_machines = MACHINES.get(row["hardware"])
     return network_of_machines is not None and row.get("network") in (None, "", network_of_machines)

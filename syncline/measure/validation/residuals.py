@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.bases import kernels_basis, nccl_nvlink_basis, nvlink_basis
-from syncline.costmodel.collectives.nccl import RINGS, node_times, nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import NUM_RINGS, node_times, nvlink_all_reduce_s
 from syncline.costmodel.least_squares import relative_fit
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.presets import P3, P3Constants
@@ -29,7 +29,7 @@ from syncline.measure.validation.cluster_files import (
     in_several_calls,
 )
 from syncline.measure.validation.measured_steps import error_of
-from syncline.measure.validation.published import is_over_own_network, model_of, source_of, step_bounds
+from syncline.measure.validation.published import has_usual_network, model_of, source_of, step_bounds
 
 MIN_POINTS = 4
 """Smallest number of measurements of a basis."""
@@ -71,9 +71,7 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
     if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
-        if (
-            in_several_calls(row) and link != LONG_LINK
-        ):  # one basis for all such links: on each a few of these rows are slow
+        if in_several_calls(row) and link != LONG_LINK:  # one basis, as on each such link a few of these rows are slow
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:  # a step of DDP or DiLoCo
@@ -117,7 +115,7 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
     predicted_ms = row["predicted_ms"]
-    if is_training(row) and not is_over_own_network(row):  # no measured training has another network than usual
+    if is_training(row) and not has_usual_network(row):  # no measured training has another network
         low, high, basis = step_bounds(row)
         return row | {"low_ms": low * predicted_ms, "high_ms": high * predicted_ms, "basis": basis}
     step = known_uncertainty(bases_of(row))
@@ -198,7 +196,7 @@ def is_within(error: float, uncertainty: Uncertainty) -> bool:
 
 _Rows = Sequence[Mapping[str, str]]
 
-SCALE = 0.02
+ERROR_SCALE = 0.02
 """Relative error of a point from which the fit counts the error less than squared."""
 
 
@@ -231,7 +229,7 @@ def _is_nccl_chain(row: Mapping[str, str]) -> bool:
     return row["backend"] == "nccl" and row["collective"] in ("broadcast", "reduce")
 
 
-STAGES = (
+FIT_STAGES = (
     Stage("NCCL all-reduce, 1 to 5 Gbit/s", ("efficiency", "ring_latencies"), _is_nccl_ring_on_shaped_link),
     Stage(
         "NCCL broadcast and reduce", ("chain_latencies", "nccl_bytes_per_s", "nccl_delay_s"),
@@ -259,7 +257,7 @@ def fitted_p3_constants(rows: _Rows) -> P3Constants:
     A stage with too few rows keeps the bundled constants.
     """
     constants = P3
-    for stage in STAGES:
+    for stage in FIT_STAGES:
         stage_rows = [row for row in rows if stage.is_fitted(row)]
         if len(stage_rows) > len(stage.constants):
             constants = _fit_stage(stage_rows, stage.constants, constants)
@@ -278,7 +276,7 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
     measured_s = [float(row["time_ms"]) / 1e3 for row in rows]
     start = [getattr(P3, name) for name in names]
     upper_limits = [1.0 if name in FRACTIONS else np.inf for name in names]
-    fit = relative_fit(predict_s, measured_s, start, upper=upper_limits, scale=SCALE)
+    fit = relative_fit(predict_s, measured_s, start, upper=upper_limits, scale=ERROR_SCALE)
     return replace(fixed, **dict(zip(names, fit.constants.tolist(), strict=True)))
 
 
@@ -294,14 +292,14 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
             left_out = [row for row in rows if row[column] == value]
             constants = fitted_p3_constants([row for row in rows if row[column] != value])
             error_rows += _stage_errors(left_out, constants, held_out=column, value=value)
-    stage_names = [stage.name for stage in STAGES]
+    stage_names = [stage.name for stage in FIT_STAGES]
     return sorted(error_rows, key=lambda row: stage_names.index(row["stage"]))
 
 
 def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str) -> list[dict[str, Any]]:
     """Return statistics of the errors on rows, by stage; ``held_out`` and ``value`` label those left out of the fit."""
     error_rows = []
-    for stage in STAGES:
+    for stage in FIT_STAGES:
         is_reported = stage.is_reported or stage.is_fitted  # by default, a stage reports all fitted rows
         stage_rows = [row for row in rows if is_reported(row)]
         if stage_rows:
@@ -313,7 +311,7 @@ def _stage_errors(rows: _Rows, constants: P3Constants, held_out: str, value: str
 def nvlink_left_out() -> list[dict[str, Any]]:
     """Return the errors for each number of GPUs but the smallest and the largest, predicted from the other numbers."""
     rows = []
-    for gpu in RINGS:
+    for gpu in NUM_RINGS:
         times_by_count = node_times(gpu)
         for num_gpus in sorted(times_by_count)[1:-1]:
             sizes, measured_s = times_by_count[num_gpus]

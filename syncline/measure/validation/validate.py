@@ -13,7 +13,7 @@ import numpy as np
 from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
 from syncline.measure.validation import cluster_files, residuals
-from syncline.measure.validation.measured_steps import GROUPS, error_of, errors_by_group, validate_step_times
+from syncline.measure.validation.measured_steps import GROUPED_COLUMNS, error_of, errors_by_group, validate_step_times
 from syncline.questions.processes import Validate
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.specs import VALIDATIONS, ClustersSpec, CompareSpec, Override, RunSpec, ValidationSpec, kind_of, load_spec
@@ -81,7 +81,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         result = validate_clusters(spec)
         rows = result["rows"]
         columns: Iterable[str] = POINT_COLUMNS
-        seconds, errors = seconds_by_file(rows), panels(rows)
+        seconds, errors = seconds_by_file(rows), errors_by_panel(rows)
         title, measured = "errors", "times"
     else:
         result = validate_step_times(spec)
@@ -89,7 +89,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         columns = rows[0].keys()
         one_node_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
         seconds = _seconds_by_kind(rows)
-        errors = {NAMES[name]: errors_by_group(one_node_rows, name) for name in GROUPS}
+        errors = {COLUMN_TITLES[name]: errors_by_group(one_node_rows, name) for name in GROUPED_COLUMNS}
         title, measured = "errors on one node, no tensor parallelism", "step time"
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
@@ -104,7 +104,7 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
 POINT_COLUMNS = ("file", "regime", "predicted_ms", "low_ms", "high_ms", "basis", "error")
 """Columns that all files of measurements on clusters have."""
 
-KINDS = (
+TRAINING_KINDS = (
     ("single node", False, "one node, no tensor parallelism"),
     ("single node", True, "one node, tensor parallelism"),
     ("several nodes", False, "several nodes, no tensor parallelism"),
@@ -112,7 +112,7 @@ KINDS = (
 )
 """Kinds of trainings: the part of the points, whether they have tensor parallelism, and the name in a figure."""
 
-NAMES = {
+COLUMN_TITLES = {
     "micro_batch": "micro-batch (sequences)",
     "width": "hidden size",
     "stages": "pipeline stages",
@@ -125,7 +125,7 @@ NAMES = {
 def _seconds_by_kind(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
     """Return the measured and predicted seconds of each kind of training, for the markers of a figure."""
     seconds = {}
-    for part, has_tensor_parallelism, name in KINDS:
+    for part, has_tensor_parallelism, name in TRAINING_KINDS:
         group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == has_tensor_parallelism]
         if group:
             seconds[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
@@ -148,7 +148,7 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         bounds). ``constants``: those of the cluster of p3.2xlarge machines. ``cross_validation``: the errors of each
         group of bundled collectives, with constants fitted to the other groups.
     """
-    files = [Path(name) for name in spec.measurements] or list(cluster_files.BUNDLED)
+    files = [Path(name) for name in spec.measurements] or list(cluster_files.BUNDLED_FILES)
     rows = [residuals.with_uncertainty(row) for row in cluster_files.predicted_files(files, spec.network)]
     are_covered = [_is_within_bounds(row) for row in rows] if spec.measurements else residuals.covered_by_others(rows)
     fits = []
@@ -208,8 +208,8 @@ def seconds_by_file(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
     return seconds
 
 
-def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
-    """Return the errors by number of nodes, by delay and by number of GPUs, for the panels of a figure.
+def errors_by_panel(rows: _Rows) -> dict[str, dict[str, list[float]]]:
+    """Return the errors by number of nodes, by delay and by number of GPUs, for the errors_by_panel of a figure.
 
     An `UNCHANGED` delay, the network's own, comes last.
     """
@@ -226,4 +226,4 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
 
 def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
     """Return whether a row was measured, and is not predicted from itself."""
-    return row["error"] is not None and cluster_files.OWN_TIMES not in row["regime"]
+    return row["error"] is not None and cluster_files.BUNDLED_TIMES not in row["regime"]

@@ -47,7 +47,7 @@ class VariedStep(NamedTuple):
 
     Attributes:
         step_s: predicted seconds.
-        at_bounds_s: seconds in the order of `syncline.planner.bounds.StepTimeVariants`.
+        at_bounds_s: seconds in the order of `syncline.planner.bounds.StepTimesAtBounds`.
     """
 
     step_s: float

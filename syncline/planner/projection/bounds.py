@@ -11,7 +11,7 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.planner.bounds import FactorBounds, Factors, StepTimeVariants
+from syncline.planner.bounds import FactorBounds, Factors, StepTimesAtBounds
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, by_link, links_of_rows, price_ndim, value_per_spec
 
@@ -42,7 +42,7 @@ def step_time_variants(
     step: StepTime,
     computing: FactorBounds,
     communication: FactorBounds,
-) -> StepTimeVariants:
+) -> StepTimesAtBounds:
     """Return a method's step times at the lower and upper bounds of computing and communication, ``(S, n)`` each.
 
     Args:
@@ -54,7 +54,7 @@ def step_time_variants(
     # If no communication overlaps with computing or runs inside replicas, a step is computing plus communication.
     if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):
         busy_s, waiting_s = by_link(step.computing_s), by_link(step.communication_s)
-        return StepTimeVariants(
+        return StepTimesAtBounds(
             less_computing=busy_s * computing.low[:, None] + waiting_s,
             more_computing=busy_s * computing.high[:, None] + waiting_s,
             less_communication=busy_s + waiting_s * communication.low,
@@ -70,7 +70,7 @@ def step_time_variants(
         communication_factors = communication_factors[:, 0]
     factors = Factors(computing_factors, communication_factors)
     variants = plan.step(method_index, links_of_rows(network, settings), settings, cache, factors)
-    return StepTimeVariants(*by_link(variants.step_time_s).reshape(4, count, -1))
+    return StepTimesAtBounds(*by_link(variants.step_time_s).reshape(4, count, -1))
 
 
 def threshold_bounds(

@@ -113,7 +113,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
                 combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
         return list(combinations.values())
 
-    def as_plain(self) -> list[dict[str, Any]]:
+    def json_rows(self) -> list[dict[str, Any]]:
         """Return copies of the rows as dictionaries."""
         return [dict(row) for row in self.tolist()]
 

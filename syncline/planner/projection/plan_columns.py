@@ -13,7 +13,7 @@ from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
-from syncline.planner.bounds import FactorBounds, StepTimeVariants, basis_text, combined_bounds
+from syncline.planner.bounds import FactorBounds, StepTimesAtBounds, basis_text, combined_bounds
 from syncline.planner.periods import period_of
 from syncline.planner.projection.bounds import communication_bounds, computing_bounds, step_time_variants
 from syncline.planner.projection.columns import Categorical, Columns, categorical, flattened, reshaped
@@ -50,7 +50,7 @@ class _Prices(NamedTuple):
     """
 
     times: dict[str, Floats]
-    variants: StepTimeVariants
+    variants: StepTimesAtBounds
     algorithms: Categorical
     evaluators: Categorical
 
@@ -139,7 +139,7 @@ def _price_methods(
 ) -> _Prices:
     shape = len(plan.specs), len(networks), len(plan.methods)
     times = {name: np.zeros(shape) for name in (*STEP_TIMES, *INSIDE_TIMES)}
-    variants = StepTimeVariants(*(np.zeros(shape) for _ in StepTimeVariants._fields))
+    variants = StepTimesAtBounds(*(np.zeros(shape) for _ in StepTimesAtBounds._fields))
     algorithms, evaluators = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     algorithm_codes: dict[str, int] = {}
     evaluator_codes = {evaluator: code for code, evaluator in enumerate(TIME_SOURCES)}

@@ -107,7 +107,7 @@ def evaluate_settings(
         if not training.is_empty:
             # One network at a time, because `with_training` finds a row's network by name, and these share one.
             rows = [
-                with_training([row], [method_spec.model_copy(update={"networks": (network,)})], training).as_plain()[0]
+                with_training([row], [method_spec.model_copy(update={"networks": (network,)})], training).json_rows()[0]
                 for row, network in zip(rows, networks, strict=True)
             ]
         network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]

@@ -43,7 +43,7 @@ class ColumnType:
     finite: bool = False
 
     @property
-    def stored(self) -> pa.DataType:
+    def arrow_type(self) -> pa.DataType:
         """Return the type of the column in Parquet: text, 64-bit integers or 64-bit floats."""
         import pyarrow as pa
 
@@ -141,16 +141,16 @@ EVERY_ROW: ColumnTypes = {
 """The types of columns that mean the same in the rows of all commands; a row may lack them."""
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Return nested values as JSON can store them: NumPy's numbers as Python's, infinite numbers and NaN as None."""
-    if hasattr(value, "as_plain"):  # rows that are stored as columns
-        return value.as_plain()
+    if hasattr(value, "json_rows"):  # rows that are stored as columns
+        return value.json_rows()
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if hasattr(value, "tolist"):  # an array or a number of NumPy
-        return plain(value.tolist())
+        return json_value(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -158,7 +158,7 @@ def plain(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Return a result as the text of a JSON file; infinite numbers and NaN become null."""
-    return json.dumps(plain(value), indent=1) + "\n"
+    return json.dumps(json_value(value), indent=1) + "\n"
 
 
 def object_or_none(path: Path) -> dict[str, Any] | None:

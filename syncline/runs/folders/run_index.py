@@ -35,10 +35,10 @@ UNFINISHED = ("killed", "partial")
 REPLICATION_FILES = ("README.md", "search.parquet")
 """Files of a replication's folder once its search is complete; the first one names the command that made it."""
 
-PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
+PARTIAL_NAME = re.compile(r"\.(.+)\.partial-(\d+)")
 """Temporary name of a folder: the final name, and the id of the process."""
 
-KILLED = re.compile(r".+-killed(-\d+)?")
+KILLED_NAME = re.compile(r".+-killed(-\d+)?")
 
 JsonObject = dict[str, Any]
 
@@ -99,10 +99,9 @@ def run_entry(path: Path) -> RunEntry | None:
     spec = object_or_none(path / "spec.yaml") or {}
     rows = [row for row in _rows(run_record or sweep_record) if isinstance(row, dict)]
     workers = spec.get("workers")
-    if rows:
-        workers_by_row = [row.get("workers", workers) for row in rows]
-        all_equal = all(repr(other) == repr(workers_by_row[0]) for other in workers_by_row)
-        workers = workers_by_row[0] if all_equal else None
+    if rows:  # compared as text, because a changed file may have any values
+        are_equal = len({repr(row.get("workers", workers)) for row in rows}) == 1
+        workers = rows[0].get("workers", workers) if are_equal else None
     stats = [file.stat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     # A finished folder is as old as its record; an unfinished one as its latest file.
     times_s = [record.stat().st_mtime for record in (path / "run.json", path / "sweep.json") if record.is_file()]
@@ -207,7 +206,7 @@ def remove_run(entry: RunEntry) -> None:
     if path.resolve() in (current, *current.parents):
         raise SpecError("run", str(path), "a folder other than the current one")
     final_name, writer_pid = path.name, None  # a complete folder has no writer
-    partial_name = PARTIAL.fullmatch(path.name)
+    partial_name = PARTIAL_NAME.fullmatch(path.name)
     if partial_name is not None:
         final_name, writer_pid = partial_name[1], int(partial_name[2])
     try:
@@ -227,7 +226,7 @@ def remove_run(entry: RunEntry) -> None:
 
 def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject | None) -> State | None:
     """Return the state of a folder from its name and its record; None if it is not a run folder."""
-    partial_name = PARTIAL.fullmatch(path.name)
+    partial_name = PARTIAL_NAME.fullmatch(path.name)
     if partial_name is not None:
         if not _is_unfinished_run(path):
             return None
@@ -241,7 +240,7 @@ def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject |
     if run_record is not None and has_rows and "syncline" in run_record:
         state: State = "interrupted" if run_record.get("interrupted") else "whole"
         return "failed" if run_record.get("failed") else state
-    return "killed" if KILLED.fullmatch(path.name) and _is_unfinished_run(path) else None
+    return "killed" if KILLED_NAME.fullmatch(path.name) and _is_unfinished_run(path) else None
 
 
 def _is_unfinished_run(path: Path) -> bool:

@@ -15,7 +15,7 @@ from joblib import cpu_count
 
 from syncline.errors import SynclineError
 from syncline.files import temporary_folder
-from syncline.interrupts import confirm_end, raise_in_main_thread, stopped_by_signal
+from syncline.interrupts import allow_slow_end, raise_in_main_thread, stopped_by_signal
 from syncline.runs.processes.forked import call_results
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class SharedProgress:
         if self.stopped:
             with self.seen_lock:
                 self.has_seen_stop = True
-            confirm_end()
+            allow_slow_end()
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
@@ -135,7 +135,7 @@ def stoppable_results(
         for result in results:
             if result is not None:
                 yield result
-        confirm_end()
+        allow_slow_end()
     except BaseException as error:
         if not isinstance(error, BrokenProcessPool):  # a broken pool has no training left to stop
             progress.stop()
@@ -187,7 +187,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
             raise
     finally:
         is_over.set()
-    confirm_end()  # after a signal, because sending a large result can take long
+    allow_slow_end()  # after a signal, because sending a large result can take long
     return result
 
 

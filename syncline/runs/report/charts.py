@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from syncline.analysis.axes import thinned
+from syncline.analysis.axes import thinned_indices
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
-from syncline.analysis.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.analysis.loss import LOG_TIME_RATIO, durations_differ, loss_limits
 from syncline.columns import first_of
 from syncline.runs.folders.result_files import FINALS, LEDGER, NETWORKS, SWEEP_METRICS, TEXT, TIMELINE, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
 from syncline.runs.training.results import FileCurves, read_curves
-from syncline.sim.program.timeline import STRIP_WORKERS, WAITING, Timeline, is_computing, strip_of
+from syncline.sim.program.timeline import STRIP_WORKERS, WAITING, Timeline, around_first_collectives, is_computing
 
 MOST_CONFIGURATIONS = 12
 """Largest number of lines of a sweep."""
@@ -51,7 +51,7 @@ def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, An
     for curve in file_curves.curves:
         median, low, high = median_and_range(curve.loss)
         shown_indices = np.flatnonzero(curve.shown)
-        points = shown_indices[thinned(shown_indices.size, MOST_POINTS)]
+        points = shown_indices[thinned_indices(shown_indices.size, MOST_POINTS)]
         line: dict[str, Any] = {
             "name": curve.label, "style": methods.index(curve.label), "seeds": len(curve.loss),
             "lost": lost_seeds(curve.loss), "diverged": curve.diverged_at, "y": columns.index_of(median[points]),
@@ -88,7 +88,7 @@ def _loss_panels(file_curves: FileCurves) -> list[dict[str, Any]]:
         if timed_curves:
             subtitle = "" if description == name else description
             time_panels.append({"x": f"on {name}", "title": f"Time on {name}", "told": subtitle, "kind": "seconds"})
-            has_log_time |= spans_differ(timed_curves, [name])
+            has_log_time |= durations_differ(timed_curves, [name])
     return panels + [panel | {"log": has_log_time} for panel in time_panels]
 
 
@@ -144,7 +144,7 @@ def _seconds_at_steps(steps: NDArray[Any], step_time_s: Mapping[str, float | Non
     return {name: steps * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
 
 
-def named_lines(result: Reported) -> list[str]:
+def names_of_lines(result: Reported) -> list[str]:
     """Return the names of a result's lines and bars, which have a colour on the page."""
     if result.command == "sweep":
         return [name for name, _ in best_configurations(result)]
@@ -242,7 +242,7 @@ MOST_SPANS_OF_RESULT = 9000
 MOST_STACKED = 8
 """Largest number of schedules that are drawn one below the other; of more the reader chooses one."""
 
-TICKS = 1_000_000
+NUM_TICKS = 1_000_000
 """Length of a timeline in ticks: a tick is less than a pixel at any zoom."""
 
 STAGE_TASKS = ("forward", "backward", "weight")
@@ -301,7 +301,7 @@ def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
 
 def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
     """Return the spans around a training's first collectives for the workers that can be drawn, and a title."""
-    spans_and_title = strip_of(timeline)
+    spans_and_title = around_first_collectives(timeline)
     if spans_and_title is None:
         return None
     spans, title = spans_and_title
@@ -352,7 +352,7 @@ def _span_columns(spans: Timeline, row_noun: str) -> dict[str, Any]:
     workers = np.unique(spans.worker)
     first_number = 1 if row_noun == "stage" else 0  # stages are counted from 1, workers from 0
     start_s, end_s = float(spans.start_s.min()), float(spans.end_s.max())
-    tick_s = (end_s - start_s) / TICKS if end_s > start_s else 1.0
+    tick_s = (end_s - start_s) / NUM_TICKS if end_s > start_s else 1.0
     start_ticks = np.round((spans.start_s - start_s) / tick_s)
     end_ticks = np.round((spans.end_s - start_s) / tick_s)
     return {

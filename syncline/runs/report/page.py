@@ -21,11 +21,11 @@ from syncline.planner import pages
 from syncline.planner.pages import templates
 from syncline.planner.tables.layout import Sheet
 from syncline.planner.tables.table import RowsTable, as_text
-from syncline.runs.folders.result_files import plain
-from syncline.runs.report.charts import collectives_chart, loss_lines, named_lines, spans_chart
+from syncline.runs.folders.result_files import json_value
+from syncline.runs.report.charts import collectives_chart, loss_lines, names_of_lines, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of, titled
+from syncline.runs.report.sentences import caveats_of, summary_of_result, warnings_of
 from syncline.runs.report.shares import ranges_of, time_shares
-from syncline.runs.report.words import caveats_of, summary_of_result, warnings_of
 from syncline.version import __version__
 
 LIGHT = pages.LIGHT | {
@@ -136,7 +136,7 @@ GENERATOR = "syncline report"
 SCRIPTS = ("scales.js", "plot.js", "lines.js", "spans.js", "placement.js", "page.js")
 """Scripts in their order in the page."""
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 class ReportPage:
@@ -195,7 +195,7 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     names_in_all_results: list[str] = []
     for result in results:
         with refuse_changed_files(_path_of_result(result)):
-            names_in_all_results += named_lines(result)
+            names_in_all_results += names_of_lines(result)
     # A name has one colour on the whole page, so all names are collected before the first chart.
     names = list(dict.fromkeys(names_in_all_results))
     styles = styles_of(names)
@@ -213,17 +213,17 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
         title=title, generator=f"{GENERATOR} {__version__}",
         style=Markup(css_of_themes(list(styles.values())) + _file_text("report.css")),
         script=Markup("(()=>{'use strict';\n" + scripts + "\n})()"),
-        data=in_a_script({"styles": line_styles, "charts": charts}), sections=sections,
+        data=json_for_script({"styles": line_styles, "charts": charts}), sections=sections,
     )  # fmt: skip
 
 
-def in_a_script(value: Any) -> Markup:
+def json_for_script(value: Any) -> Markup:
     """Return a value as JSON for an HTML script element; no text in it can end the element or begin a comment.
 
-    >>> print(in_a_script({"name": "</script>"}))
+    >>> print(json_for_script({"name": "</script>"}))
     {"name":"\\u003c/script\\u003e"}
     """
-    text = json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(json_value(value), separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
@@ -274,9 +274,9 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
     ledger = result.file("ledger.parquet")
     if ledger is None:
         missing.append("a ledger of collectives")
-    placement = None if ledger is None else collectives_chart(ledger, names)
-    if placement is not None:
-        charts[f"r{number}-placement"] = placement
+    collectives = None if ledger is None else collectives_chart(ledger, names)
+    if collectives is not None:
+        charts[f"r{number}-placement"] = collectives
         section["placement"] = f"r{number}-placement"
 
     if missing:
@@ -286,7 +286,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
 def _file_text(name: str) -> str:
     """Return the text of a file beside this module."""
-    return (HERE / name).read_text(encoding="utf-8").strip()
+    return (FOLDER / name).read_text(encoding="utf-8").strip()
 
 
 def drawn_table(table: Group) -> dict[str, Any]:

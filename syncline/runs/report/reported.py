@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rich.console import Group
 
 from syncline.checkout import has_replication, import_replication
-from syncline.runs.folders.result_files import plain, read_object
+from syncline.runs.folders.result_files import json_value, read_object
 from syncline.units import format_seconds
 
 FACT_LABELS = {
@@ -50,7 +50,7 @@ class Reported:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the result, with None for infinite numbers and NaN."""
-        return plain(self.output["rows"])
+        return json_value(self.output["rows"])
 
     @cached_property
     def stored_facts(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from syncline.columns import Column, column_of
 from syncline.units import format_seconds
 
-PARTS = {
+STEP_PARTS = {
     "compute": ("compute_s", "computing"),
     "encode": ("encode_s", "encoding"),
     "trigger": ("trigger_s", "asking whether to send"),
@@ -47,7 +47,7 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
             drawn_kinds |= {part["kind"] for part in bar["parts"]}
             if bar["hidden"] is not None:
                 drawn_kinds.add("hidden")
-    names = {kind: name for kind, (_, name) in PARTS.items()} | {"rest": REST, "hidden": HIDDEN}
+    names = {kind: name for kind, (_, name) in STEP_PARTS.items()} | {"rest": REST, "hidden": HIDDEN}
     kinds = [{"kind": kind, "name": name} for kind, name in names.items() if kind in drawn_kinds]
     return {"kinds": kinds, "groups": groups}
 
@@ -56,7 +56,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bar of a row: the parts of its step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
     # Without a column, or with None in it, the part takes no time.
-    seconds_by_kind = {kind: row.get(column) or 0.0 for kind, (column, _) in PARTS.items()}
+    seconds_by_kind = {kind: row.get(column) or 0.0 for kind, (column, _) in STEP_PARTS.items()}
     seconds_by_kind["rest"] = step_s - sum(seconds_by_kind.values())
     parts = []
     for kind, seconds in seconds_by_kind.items():

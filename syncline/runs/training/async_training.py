@@ -182,7 +182,7 @@ class AsyncWorkers(EventObserver):
             async_workers.ScheduledOptimizer
         ]  # by team in methods with local steps, else the server's alone
         if isinstance(method, DiLoCoSpec):
-            self.inner_method = async_workers.inner_of(method)
+            self.inner_method = async_workers.inner_method_of(method)
             self.rules = async_workers.outer_rules(method, asynchronous, self.models)
             self.optimizers = [self._new_inner_optimizer(team) for team in self.teams]
         else:

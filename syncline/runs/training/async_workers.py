@@ -33,7 +33,7 @@ INNER_FIELDS = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
 """Fields of a method that a worker's inner optimizer takes over."""
 
 
-def inner_of(method: DiLoCoSpec) -> DDPSpec:
+def inner_method_of(method: DiLoCoSpec) -> DDPSpec:
     """Return the inner optimizer of a worker of DiLoCo, as a method that sends nothing."""
     inner_fields: dict[str, Any] = {name: getattr(method, name) for name in INNER_FIELDS}
     return DDPSpec(**inner_fields)
@@ -98,7 +98,7 @@ class LocalWorker:
         if isinstance(method, DiLoCoSpec):
             self.start_model = [p.detach().clone() for p in self.params]
             comm = SimulatedCommunicator(workers=1, replicas=len(spec.seeds))
-            optimizer = inner_of(method).build(parameter_groups(task), comm)
+            optimizer = inner_method_of(method).build(parameter_groups(task), comm)
             self.optimizer = ScheduledOptimizer(optimizer, lr_factors, spec)
 
     def step(self, lr_step: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text, combined_bounds
+from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimesAtBounds, at_bounds, basis_text, combined_bounds
 from syncline.sim import Clock
 
 
@@ -27,7 +27,7 @@ class BoundedClock:
     """
 
     clock: Clock
-    variants: StepTimeVariants
+    variants: StepTimesAtBounds
     basis: str
 
     def bounds(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class BoundedClock:
 
 def clock_bounds(
     clock: Clock, retime: Callable[[Factors], Clock | None], computing: Uncertainty, communication: Uncertainty
-) -> tuple[StepTimeVariants, str]:
+) -> tuple[StepTimesAtBounds, str]:
     """Return the mean step times with computing and communication at their bounds, and where the bounds come from.
 
     ``retime`` times the training of ``clock`` again, with factors on the seconds of computing and communication.
@@ -70,4 +70,4 @@ def clock_bounds(
         clock_at_bound = clock if factors == AS_PREDICTED else retime(factors)
         assert clock_at_bound is not None  # because the training has ``clock``
         step_times_s.append(np.array(clock_at_bound.step_time_s))
-    return StepTimeVariants(*step_times_s), basis_text(computing.basis, communication.basis)
+    return StepTimesAtBounds(*step_times_s), basis_text(computing.basis, communication.basis)

@@ -39,7 +39,7 @@ from syncline.runs.training.stage_updates import BACKWARD_PER_FORWARD, StageWork
 from syncline.runs.training.trained import (
     Trained,
     build_task,
-    histories_in_turn,
+    sequential_history,
     task_tensors,
     throttled,
     undisturbed_step_s,
@@ -116,7 +116,7 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     return {name: delay_of_stage[stage] for name, stage in parameter_stages(names, stages).items()}
 
 
-def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> tuple[DelayedTask, Method, Any]:
+def delayed_setup(training: DelayedTraining, task: Task, comm: Communicator) -> tuple[DelayedTask, Method, Any]:
     """Return a task with late gradients, its optimizer, and torch's scheduler of the learning rates.
 
     Raises:
@@ -150,7 +150,7 @@ def train_by_events(
     if not isinstance(training.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
         raise SpecError("problem.kind", training.problem.name, expected)
-    return histories_in_turn(partial(_train_seed, training), seeds, training.steps, on_step)
+    return sequential_history(partial(_train_seed, training), seeds, training.steps, on_step)
 
 
 def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:

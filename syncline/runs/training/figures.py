@@ -24,7 +24,7 @@ from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.results import eval_clock_s, loss_label
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock
-from syncline.sim.program.timeline import strip_of
+from syncline.sim.program.timeline import around_first_collectives
 from syncline.specs import CompareSpec, RunSpec, Training
 
 
@@ -75,7 +75,7 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     name = spec.network.name
     figure = loss_against_clock([_curve(trained, {name: clock})], {name: spec.network}, loss_label=loss_label(spec))
     save(figure, folder.figure("loss_against_clock"))
-    timeline_and_title = strip_of(clock.timeline)
+    timeline_and_title = around_first_collectives(clock.timeline)
     if timeline_and_title is not None:
         shown_timeline, title = timeline_and_title
         start_s, end_s = float(shown_timeline.start_s.min()), float(shown_timeline.end_s.max())

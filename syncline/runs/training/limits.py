@@ -16,7 +16,7 @@ from syncline.costmodel.failures import group_mtbf_s
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.sim.failures.costs import no_progress
+from syncline.sim.failures.costs import no_progress_line
 from syncline.specs import Training
 from syncline.specs.failures import FailuresSpec
 from syncline.units import format_bytes, format_seconds
@@ -86,7 +86,7 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
             raise _memory_error(spec, needed, tensors, available_bytes, on_gpu)
 
 
-BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+DTYPE_BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 """Bytes of a number by the spec's ``dtype``."""
 
 
@@ -143,8 +143,8 @@ def needed_bytes(
         on_gpu: whether the training runs on a GPU, which adds up the gradients of copies as it computes them.
     """
     copies = spec.workers * len(spec.seeds)
-    model_bytes = BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
-    state_bytes = BYTES[spec.dtype] * method.kept_elements(tensors, spec.workers)
+    model_bytes = DTYPE_BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
+    state_bytes = DTYPE_BYTES[spec.dtype] * method.kept_elements(tensors, spec.workers)
     stored_copies = gradient_copies = copies
     if copies <= MOST_COPIES_OF_OPTIMIZER and asynchronous_of(method) is None and spec.pipeline is None:
         optimizer = _optimizer_on_meta(spec, method, tensors)
@@ -187,7 +187,7 @@ def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     """
     tokens = getattr(spec.problem, "batch_size", 0) * getattr(spec.problem, "context", 1)
     inputs_and_outputs = sum(sum(tensor.shape) for tensor in tensors if len(tensor.shape) == 2)
-    return 3.0 * BYTES[spec.dtype] * tokens * inputs_and_outputs
+    return 3.0 * DTYPE_BYTES[spec.dtype] * tokens * inputs_and_outputs
 
 
 def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
@@ -330,6 +330,6 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
         num_away = int(is_away.sum())
         num_left = workers - num_away + failures.spares
         if num_left < needed:
-            reason = no_progress(outage.start, f"{num_left} workers are left, and {needed} are needed{suffix}")
+            reason = no_progress_line(outage.start, f"{num_left} workers are left, and {needed} are needed{suffix}")
             expected = f"machines that come back, or spares: {reason}"
             raise SpecError("failures.outages", f"{num_away} of {workers} lost for good", expected)

@@ -21,7 +21,7 @@ from syncline.errors import SynclineError
 from syncline.methods import MethodBase
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.runs.training.limits import BYTES
+from syncline.runs.training.limits import DTYPE_BYTES
 from syncline.sim import Clock
 from syncline.sim.clocks.phases_and_failures import delayed_clock
 from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps
@@ -126,7 +126,7 @@ class ReformedGroup:
             calls = calls_of(self.method.exchanges(list(self.tensors), len(members)), spec.steps, members)
         has_plain_payloads = getattr(self.method, "wire", None) in (None, "dense")  # no wire format compresses them
         if has_plain_payloads:  # they travel in the training's dtype, not in fp32
-            width_ratio = BYTES[spec.dtype] / FP32_BYTES
+            width_ratio = DTYPE_BYTES[spec.dtype] / FP32_BYTES
             calls = [call._replace(payload_bytes=width_ratio * call.payload_bytes) for call in calls]
         return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
 

@@ -308,7 +308,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         values = [row.get(name) for row in rows]
         if name == "time_to_target_s":  # a target that was not reached is null
             values = [value if math.isfinite(value) else None for value in values]  # type: ignore[arg-type]
-        columns[name] = pa.array(values, type_of(name).stored)
+        columns[name] = pa.array(values, type_of(name).arrow_type)
     return pa.table(columns)
 
 

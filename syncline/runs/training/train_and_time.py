@@ -28,7 +28,7 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.clock_bounds import BoundedClock, clock_bounds
 from syncline.runs.training.delayed_gradients import (
-    delayed_parts,
+    delayed_setup,
     delayed_training_of,
     stages_of_run,
     train_run_by_events,
@@ -139,7 +139,7 @@ def _train_seeds(
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
-        task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
+        task, optimizer, schedule = delayed_setup(delayed_training_of(spec, method), task, comm)
     recorder = recorder or Recorder()
     ledger = comm.ledger if seeds[0] == spec.seeds[0] else None  # the calls of the first seed represent all
     seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None

@@ -184,7 +184,7 @@ def sequential_results(
         yield train_seed(seed, None if on_step is None else partial(report_all_seeds, on_step, seed_index))
 
 
-def histories_in_turn(
+def sequential_history(
     train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> History:
     """Train the seeds one after another, see `sequential_results`, and return one history of all.

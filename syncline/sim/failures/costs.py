@@ -81,10 +81,10 @@ class FailureCosts:
         self.wall_s = end_s
 
 
-def no_progress(since_s: float, reason: str = "nobody comes back") -> str:
+def no_progress_line(since_s: float, reason: str = "nobody comes back") -> str:
     """Return the error line about a training that has made no progress since ``since_s`` seconds.
 
-    >>> no_progress(90)
+    >>> no_progress_line(90)
     'no progress possible since 1.5 min: nobody comes back'
     """
     return f"no progress possible since {format_seconds(since_s)}: {reason}"

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, FailureCosts, SavedSteps, Stretch, no_progress
+from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, FailureCosts, SavedSteps, Stretch, no_progress_line
 from syncline.sim.failures.outages import NEVER, Change, FailingGroup, FilledPlaces, Outage, Roster
 
 
@@ -104,7 +104,7 @@ class RestartedTraining:
             start_s = max(noticed_s, self._places.when_filled_s(workers))  # of the restart
             if math.isinf(start_s):
                 reason = f"{(~self._places.filled).sum()} of {workers} places stay empty, without a spare"
-                costs.stuck, costs.wall_s = no_progress(down_since_s, reason), down_since_s
+                costs.stuck, costs.wall_s = no_progress_line(down_since_s, reason), down_since_s
                 break
             if self._next_outage.at_s < min(start_s, self.until_s):  # further machines fail before
                 self._process_outage()
@@ -146,7 +146,7 @@ class RestartedTraining:
         if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
             in_a_row = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row"
             reason = f"{in_a_row} left no time for a restart and the steps to a checkpoint"
-            costs.stuck, costs.wall_s = no_progress(self._saved_at_s, reason), outage.at_s
+            costs.stuck, costs.wall_s = no_progress_line(self._saved_at_s, reason), outage.at_s
 
     def _add_stretch(self, kind: str, start_s: float, end_s: float) -> None:
         """Add a period in which all workers wait (``down``) or start again (``restart``) to the costs.
@@ -342,12 +342,12 @@ class ElasticTraining:
                 most_workers = group.workers - len(roster.lost_for_good)
                 if math.isinf(roster.next_s()) or most_workers < needed_workers:
                     reason = f"{roster.num_present} workers are left, and {group.min_workers} are needed"
-                    costs.stuck = no_progress(stopped_s, reason)
+                    costs.stuck = no_progress_line(stopped_s, reason)
                     return now_s
                 ready_s = math.inf  # unknown until more workers are present
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 reason = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time to form a group and make a step"
-                costs.stuck = no_progress(stopped_s, reason)
+                costs.stuck = no_progress_line(stopped_s, reason)
                 return now_s
             next_s = min(roster.next_s(), self.until_s, ready_s)
             if next_s > now_s:
@@ -421,7 +421,7 @@ def simulate_independent_workers(
             costs.lost_s += worked_s - rounds_s
         nobody_returns = math.isinf(roster.next_s()) or len(roster.lost_for_good) == group.workers
         if not num_active and nobody_returns:
-            costs.stuck = no_progress(change.at_s)
+            costs.stuck = no_progress_line(change.at_s)
             now_s = change.at_s
             break
     costs.wall_s = now_s

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from syncline.sim.failures.costs import FailureCosts, no_progress
+from syncline.sim.failures.costs import FailureCosts, no_progress_line
 from syncline.sim.failures.outages import AbsencePeriod, Absences
 from syncline.sim.online.hierarchy import ARRIVALS, GATE, GatedSimulation, UpperServerPrograms, continue_with, gate
 from syncline.sim.online.server_interface import (
@@ -89,7 +89,7 @@ class WorkerFailures:
         costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
         costs.interruptions, costs.lost_steps = len(self.periods), self.lost_steps / self.workers
         if remaining_steps:
-            costs.stuck = no_progress(self.last_failure_s)
+            costs.stuck = no_progress_line(self.last_failure_s)
         return costs
 
 

@@ -81,7 +81,7 @@ class UpperServerPrograms:
 
     def programs(self) -> list[list[Instruction]]:
         """Return the sending programs of the local servers, then their handlers at the upper server."""
-        self._has_ended = [not server.under_way for server in self.policy.servers]  # servers whose workers got no steps
+        self._has_ended = [not server.num_under_way for server in self.policy.servers]  # their workers got no steps
         programs: list[list[Instruction]] = []
         for make_program in (self._send_program, self._handler_program):
             for server_number, has_ended in enumerate(self._has_ended):
@@ -103,7 +103,7 @@ class UpperServerPrograms:
         if server.is_merging or self._has_ended[server_number]:  # an update is under way, or none can follow
             return
         new_versions = server.versions - server.merged_versions
-        is_at_end = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come
+        is_at_end = not (server.num_under_way or server.buffered or self.policy.steps_left)  # no version can come
         if new_versions >= self.upper.merge_period or (is_at_end and new_versions):
             server.is_merging = True
         elif is_at_end:

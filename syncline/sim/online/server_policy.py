@@ -20,7 +20,7 @@ class ServerState:
         idle: workers without a model to train, in the order in which they became idle; at first all the server's
             workers.
         versions: number of versions that the server has made.
-        under_way: number of workers that compute or whose updates are on their way.
+        num_under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
         version_in_grace: last version whose grace period has begun; 0 before the first.
         merged_versions: number of versions that the server had made when it last merged the upper server's model.
@@ -31,7 +31,7 @@ class ServerState:
     number: int
     idle: list[int]
     versions: int = 0
-    under_way: int = 0
+    num_under_way: int = 0
     buffered: list[int] = field(default_factory=list)
     version_in_grace: int = 0
     merged_versions: int = 0
@@ -67,7 +67,7 @@ class ServerPolicy:
     Attributes:
         steps_left: number of steps that no worker has been assigned.
         assigned: number of steps that each worker makes with its present model.
-        model: version of each worker's model.
+        model_version: version of each worker's model.
         begun_s: time in seconds at which each worker began the steps with its present model.
         sent_s: time in seconds at which each worker sent its last update.
         servers: the only server, or the local servers.
@@ -80,7 +80,7 @@ class ServerPolicy:
         self.settings, self.observer, self.timing = settings, observer, timing
         workers = settings.workers
         self.steps_left = settings.steps
-        self.assigned, self.model = [0] * workers, [0] * workers
+        self.assigned, self.model_version = [0] * workers, [0] * workers
         self.begun_s, self.sent_s = [0.0] * workers, [0.0] * workers
         self.servers: list[ServerState] = []
         self.server_of: list[ServerState] = []
@@ -115,13 +115,13 @@ class ServerPolicy:
                 continue
             self.end_s = now_s
             server = self.server_of[worker]
-            age = server.versions - self.model[worker]
+            age = server.versions - self.model_version[worker]
             self._last_contribution[worker] = len(self.contributions)
             self.contributions.append(Contribution(
-                worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker],
-                arrived_s=now_s, model=self.model[worker], version=server.versions + 1, age=age, replied_s=math.nan,
+                worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker], age=age,
+                arrived_s=now_s, model=self.model_version[worker], version=server.versions + 1, replied_s=math.nan,
             ))  # fmt: skip
-            server.under_way -= 1
+            server.num_under_way -= 1
             self.observer.arrive(worker, age)
             server.buffered.append(worker)
             if not self.settings.synchronous:
@@ -159,14 +159,14 @@ class ServerPolicy:
             return
         self.observer.reply(worker)
         server = self.server_of[worker]
-        self.model[worker] = server.versions
+        self.model_version[worker] = server.versions
         if worker in self._last_contribution:
             index = self._last_contribution[worker]
             self.contributions[index] = self.contributions[index]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
         if has_returned:  # an absent worker counts as under way, because versions wait for its return
-            server.under_way -= 1
+            server.num_under_way -= 1
         self._assign(worker)
         # If the worker gets no steps, a version or an update to the upper server may have nothing left to wait for.
         if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
@@ -195,7 +195,7 @@ class ServerPolicy:
         self.assigned[worker] = steps
         self.steps_left -= steps
         if steps:  # a worker without steps sends no update
-            self.server_of[worker].under_way += 1
+            self.server_of[worker].num_under_way += 1
 
     def _take_failure_notice(self, worker: int) -> None:
         """Process a failed worker's message: the worker asks for a model or departs."""
@@ -203,7 +203,7 @@ class ServerPolicy:
         if worker not in self.departed:
             server.idle.append(worker)
             return
-        server.under_way -= 1
+        server.num_under_way -= 1
         self.timing.release_model(worker)  # the handler of a departed worker ends
         if server.buffered:
             self._apply_updates_if_ready(server)
@@ -211,7 +211,7 @@ class ServerPolicy:
     def _is_last_version(self, server: ServerState) -> bool:
         """Return whether no further update can arrive before the next version of a server."""
         may_get_steps = self.steps_left and not self.settings.synchronous  # synchronous workers wait for the version
-        return not server.under_way and not may_get_steps
+        return not server.num_under_way and not may_get_steps
 
     def _apply_updates_if_ready(self, server: ServerState) -> None:
         """Make a version if no further update can arrive, or if the buffer is full and any grace period is over."""

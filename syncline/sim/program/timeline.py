@@ -315,7 +315,7 @@ STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 """Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
 
 
-def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
+def around_first_collectives(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     """Return the part of a timeline around its first collectives, and its title, for a figure; None if it is empty."""
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):

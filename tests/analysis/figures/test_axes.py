@@ -14,7 +14,7 @@ from syncline.analysis.axes import (
     new_figure,
     save,
     spread_positions,
-    thinned,
+    thinned_indices,
     time_ticks,
     time_unit,
 )
@@ -69,10 +69,10 @@ def test_time_unit(longest_s, unit):
 
 
 def test_thinning_keeps_both_ends_and_short_rows_whole():
-    np.testing.assert_array_equal(thinned(5, 10), np.arange(5))
-    kept = thinned(20_000, 100)
+    np.testing.assert_array_equal(thinned_indices(5, 10), np.arange(5))
+    kept = thinned_indices(20_000, 100)
     assert (kept[0], kept[-1], kept.size) == (0, 19_999, 100)
-    assert thinned(0).size == 0
+    assert thinned_indices(0).size == 0
 
 
 def test_markers_of_lines_are_evenly_spaced_and_apart():

@@ -31,7 +31,11 @@ from syncline.units import parse_bandwidth, parse_seconds
 from tests.torchrun import TORCHRUN, run
 
 DIGITS = PROBLEMS["digits"](batch_size=4, hidden=8)
-TINY = Calibration(DIGITS, timing=Timing(sizes=(4, 1 << 12, 1 << 20), budget_s=0.01, fewest=3, most=6), window_s=0.01)
+TINY = Calibration(
+    DIGITS,
+    timing=Timing(sizes=(4, 1 << 12, 1 << 20), budget_s=0.01, min_repetitions=3, max_repetitions=6),
+    window_s=0.01,
+)
 OPTIONS = ("--sizes", "4B,4KiB,1MiB", "--budget", "5ms", "--window", "10ms", "--network", "100us,10Gbit/s")
 SECTIONS = ["name", "measured", "network", "hardware", "compute", "wires", "collectives"]
 
@@ -61,7 +65,7 @@ def test_local_processes_and_their_file(tmp_path: Path) -> None:
     assert fields["measured"]["command"] == "syncline calibrate" and not fields["measured"]["link_fitted"]
     assert len(fields["collectives"]) == len(TINY.timing.points) == len(told["rows"])
     assert [path.name for path in out.parent.iterdir()] == ["mine.yaml"]
-    assert told["file"] == str(out) and max(seen) <= len(TINY.parts)
+    assert told["file"] == str(out) and max(seen) <= len(TINY.measurements)
     assert len(calibrate_tables(told)) == 4
 
 
@@ -300,4 +304,4 @@ def test_warnings_and_failures() -> None:
     early = Failure(1, None, "did not begin within 180 s")
     assert failure_line(early, TINY) == "rank 1 did not begin within 180 s before the first measurement"
     assert failure_line(Failure(0, 4, "died"), TINY) == "rank 0 died during all_reduce of 4 B"
-    assert np.unique(TINY.parts).size == 4 + len(TINY.timing.points)
+    assert np.unique(TINY.measurements).size == 4 + len(TINY.timing.points)

@@ -25,8 +25,8 @@ from syncline.measure.calibration.collective_times import (
     Timing,
     Work,
     spread,
-    summary,
     time_collectives,
+    time_statistics,
 )
 from syncline.problems import PROBLEMS, Rows
 from tests.processes import run_processes
@@ -36,7 +36,7 @@ RANKS = 3
 AHEAD_NS = 3_600_000_000_000
 """By so much the clock of rank 1 is ahead: an hour, as of a machine that was started earlier."""
 
-TINY = Timing((*TIMED_COLLECTIVES, "gather"), (4, 1000), budget_s=0.005, fewest=2, most=4)
+TINY = Timing((*TIMED_COLLECTIVES, "gather"), (4, 1000), budget_s=0.005, min_repetitions=2, max_repetitions=4)
 
 
 def unpickled(*_: object, **__: object) -> object:
@@ -58,7 +58,7 @@ def everything() -> dict:
         "called": called,
         "begun": begun,
         "most": gate.max_over_ranks(rank),
-        "too long": time_collectives(Timing(("broadcast",), (4, 8), longest_s=1e-9), gate),
+        "too long": time_collectives(Timing(("broadcast",), (4, 8), max_repetition_s=1e-9), gate),
     }
 
 
@@ -72,7 +72,7 @@ def test_a_row_for_each_collective_and_size_on_every_rank(told: list[dict]) -> N
     assert all(rank["rows"] == rows for rank in told)
     assert [(row["collective"], row["workers"]) for row in rows] == [(kind, RANKS) for kind, _ in TINY.points]
     for row in rows:
-        assert 3 <= row["repetitions"] <= TINY.most + TIMING_TURNS - 1
+        assert 3 <= row["repetitions"] <= TINY.max_repetitions + TIMING_TURNS - 1
         assert 0 < row["min_s"] <= row["median_s"] and row["spread"] >= 0 and row["skew_s"] >= 0
 
 
@@ -97,12 +97,14 @@ def test_what_takes_too_long_is_left_out(told: list[dict]) -> None:
 def test_a_repetition_lasts_from_the_last_beginning_to_the_last_end() -> None:
     one = Work(lambda: None, 4, (0, 2))
     times = [[(0, 5), (0, 9), (0, 5)], [(50, 99)] * 3, [(1, 4), (3, 5), (1, 7)]]  # rank 1 takes no part
-    found = summary(times, one)
+    found = time_statistics(times, one)
     assert found["repetitions"] == 3
     assert (found["median_s"], found["min_s"], found["skew_s"]) == pytest.approx((6e-9, 4e-9, 1e-9))
     assert found["spread"] == spread([4, 6, 6]) == 0
     apart = [[(0, 50), (0, 9)] * 3, [(50, 99)] * 6, [(9, 40), (1, 7)] * 3]
-    assert summary(apart, one)["repetitions"] == 3 and summary(apart, one)["median_s"] == pytest.approx(8e-9)
+    assert time_statistics(apart, one)["repetitions"] == 3 and time_statistics(apart, one)["median_s"] == pytest.approx(
+        8e-9
+    )
     assert spread([1, 2, 3, 4, 1000]) == pytest.approx(1.4826 / 3)
 
 
@@ -113,7 +115,7 @@ def test_a_repetition_lasts_from_the_last_beginning_to_the_last_end() -> None:
         ({"sizes": ()}, "sizes"),
         ({"sizes": (0,)}, "sizes"),
         ({"budget_s": 0}, "budget"),
-        ({"fewest": 0}, "repetition"),
+        ({"min_repetitions": 0}, "repetition"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(fields: dict, told: str) -> None:

@@ -134,7 +134,7 @@ class Training:
             self.heads[worker] = self.answer(worker)
 
     def events(self, event: str) -> list[int]:
-        return [line["worker"] for line in ServerLines.from_folder(self.folder).named(event)]
+        return [line["worker"] for line in ServerLines.from_folder(self.folder).events_named(event)]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from torch import nn
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.pipeline import StageMessage, play_stage
+from syncline.measure.launching.pipeline import StageMessage, run_stage
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import NUM_COUNTERS, Progress, run_watched
@@ -77,7 +77,7 @@ def in_stages(stage: int, port: int, stages: int, cases: list[tuple[str, int, st
 def play(stage: int, stages: int, name: str, chunks: int, weights: str, progress: Progress) -> Played:
     math, _ = math_of(name, stages, chunks, weights)
     watch = Stopwatch(progress)
-    play_stage(math.schedule, stage, math, MESSAGE, watch)
+    run_stage(math.schedule, stage, math, MESSAGE, watch)
     mine = {key: p.detach() for part in math.parts[stage::stages] for key, p in part.named_parameters()}
     return Played(mine, math.losses, math.delays[stage], watch.take_laps())
 
@@ -124,4 +124,4 @@ def test_an_order_that_depends_on_timing_is_refused() -> None:
     math, _ = math_of("greedy", 1, 1, "stashed")
     watch = Stopwatch(Progress(np.zeros((1, NUM_COUNTERS), dtype=np.int64)))
     with pytest.raises(SpecError, match="schedule: got 'greedy'"):
-        play_stage(math.schedule, 0, math, MESSAGE, watch)
+        run_stage(math.schedule, 0, math, MESSAGE, watch)

@@ -19,14 +19,14 @@ from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation import cluster_files
 from syncline.measure.validation.cluster_files import (
-    BUNDLED,
+    BUNDLED_FILES,
     COLLECTIVES,
     bandwidth_bytes_per_s,
     predicted_rows,
     read_table,
 )
 from syncline.measure.validation.measured_steps import Point, layouts
-from syncline.measure.validation.residuals import STAGES, fitted_p3_constants, nvlink_left_out
+from syncline.measure.validation.residuals import FIT_STAGES, fitted_p3_constants, nvlink_left_out
 from syncline.measure.validation.validate import cluster_summary
 from tests.measure.validation.priced import bundled_rows, priced_rows
 from tests.test_docs import documented
@@ -53,7 +53,7 @@ def errors(rows: list[dict], *starts: str) -> np.ndarray:
 
 
 def test_rows_are_as_written_with_what_is_predicted(rows: list[dict]) -> None:
-    for path in BUNDLED:
+    for path in BUNDLED_FILES:
         with path.open(encoding="utf-8", newline="") as file:
             written = list(csv.DictReader(file))
         told = [row for row in rows if row["file"] == path.name]
@@ -79,7 +79,7 @@ def test_shipped_constants_are_a_fit_to_the_shipped_rows() -> None:
     fitted = asdict(fitted_p3_constants(read_table(COLLECTIVES)[1]))
     for name, value in asdict(P3).items():
         assert fitted[name] == pytest.approx(value, rel=0.01), name
-    assert {name for stage in STAGES for name in stage.constants} == set(asdict(P3))
+    assert {name for stage in FIT_STAGES for name in stage.constants} == set(asdict(P3))
 
 
 def test_other_numbers_of_gpus_are_told_from_their_neighbours() -> None:
@@ -95,7 +95,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
         set(result) == {"spec", "rows", "summary", "constants", "cross_validation", "folder"}
         and result["cross_validation"] == []
     )
-    own = {key for path in BUNDLED for key in read_table(path)[1][0]}
+    own = {key for path in BUNDLED_FILES for key in read_table(path)[1][0]}
     assert {key for row in result["rows"] + result["summary"] for key in row} - own <= documented("validate clusters")
     assert "nccl all_reduce, shaped" in done.err and "l40s_steps.csv" in done.err
     assert pq.read_table("runs/clusters/points.parquet").num_rows == len(result["rows"])

@@ -35,7 +35,7 @@ from syncline.costmodel.bases import (
     nccl_nvlink_basis,
     nvlink_basis,
 )
-from syncline.costmodel.collectives.nccl import RINGS, node_times, nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import NUM_RINGS, node_times, nvlink_all_reduce_s
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES
 from syncline.costmodel.network.presets import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
 from syncline.costmodel.network.software_costs import NcclCosts
@@ -192,7 +192,7 @@ def pipelines_uncertainty() -> Uncertainty:
 def nvlink_residuals() -> dict[str, list[float]]:
     """Return errors of measured numbers of GPUs predicted from the others: between two of them, and beyond the last."""
     errors: dict[str, list[float]] = defaultdict(list)
-    for gpu in RINGS:
+    for gpu in NUM_RINGS:
         times_of = node_times(gpu)
         for gpus in times_of:
             others = {count: times for count, times in times_of.items() if count != gpus}

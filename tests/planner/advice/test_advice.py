@@ -16,7 +16,7 @@ from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.sentences import fastest_of_each_kind, plan_words
 from syncline.planner.advice.tables import SHORT, TIED, advice_tables
 from syncline.questions.projections import Advise
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_it_is_said_what_decides(advice: Advice) -> None:
 
 
 def test_rows_are_plain_and_have_the_fields(advice: Advice) -> None:
-    record = json.loads(json.dumps(plain(advice.record())))
+    record = json.loads(json.dumps(json_value(advice.record())))
     rows = record["rows"]
     assert [set(rows[0])] * len(rows) == [set(row) for row in rows]
     assert set(FIELDS) <= set(rows[0]) and {row["list"] for row in rows} == {"ranked", "loss unknown", "infeasible"}

@@ -12,7 +12,7 @@ import pytest
 import syncline as sl
 from syncline.analysis.curves import median_and_range
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.report.page import in_a_script
+from syncline.runs.report.page import json_for_script
 from syncline.runs.training.results import read_curves
 from tests.runs.report.kept import HARMFUL, compared, ran
 
@@ -54,8 +54,8 @@ def test_names_of_others_are_texts_in_markup_and_in_data():
     assert sum(tag == "script" for tag, _ in page.found) == 2
     assert HARMFUL in "".join(page.text)
     assert HARMFUL in [one["name"] for one in data_of(html)["styles"]]
-    assert not re.search("[<>&\u2028]", str(in_a_script({"a": HARMFUL, "b": ["<!--", "]]>"]})))
-    assert json.loads(str(in_a_script({HARMFUL: HARMFUL}))) == {HARMFUL: HARMFUL}
+    assert not re.search("[<>&\u2028]", str(json_for_script({"a": HARMFUL, "b": ["<!--", "]]>"]})))
+    assert json.loads(str(json_for_script({HARMFUL: HARMFUL}))) == {HARMFUL: HARMFUL}
 
 
 def test_lines_are_medians_and_ranges_of_the_evaluations_at_the_steps_bytes_and_seconds_of_the_curves():

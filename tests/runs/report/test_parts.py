@@ -14,8 +14,8 @@ import pytest
 import syncline as sl
 from syncline.runs.report.charts import OWN_NETWORK, collectives_chart, final_curves, lines_chart, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of, titled
+from syncline.runs.report.sentences import summary_of_result, warnings_of
 from syncline.runs.report.shares import ranges_of, time_shares
-from syncline.runs.report.words import summary_of_result, warnings_of
 from tests.runs.report.kept import HARMFUL, compared
 from tests.runs.report.test_page import data_of
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from syncline.runs.compare import compare
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.training.results import final_loss, reachable_target, time_to_target
 from syncline.runs.training.tables import metrics_tables
 from syncline.runs.training.trained import Trained
@@ -115,4 +115,4 @@ def test_methods_with_different_metrics_share_a_table():
 
 def test_json_has_no_numbers_that_json_does_not_have():
     given = {1: np.float64(2), "a": (math.nan, [np.array([math.inf, 1])]), "b": None, "c": True}
-    assert plain(given) == {"1": 2.0, "a": [None, [[None, 1.0]]], "b": None, "c": True}
+    assert json_value(given) == {"1": 2.0, "a": [None, [[None, 1.0]]], "b": None, "c": True}

@@ -27,7 +27,7 @@ from syncline.sim.online.server_interface import AsyncResult, Contribution
 from syncline.specs import RunSpec, load_spec
 from syncline.training import History, Recorder
 
-FILE = "server.jsonl"
+SERVER_FILE = "server.jsonl"
 """The server's file, with lines of facts, evaluations, workers' reports without their tensors, events, and the end."""
 
 
@@ -52,7 +52,7 @@ class ServerLines:
     def from_folder(cls, folder: Path) -> ServerLines:
         """Read the server's file of a folder, in which each kind of line has a field that no other kind has."""
         lines = cls()
-        for line in lines_of(folder / FILE):
+        for line in lines_of(folder / SERVER_FILE):
             if "event" in line:
                 lines.events.append(line)
             elif "steps" in line:
@@ -65,7 +65,7 @@ class ServerLines:
                 lines.facts |= line
         return lines
 
-    def named(self, event: str) -> list[dict[str, Any]]:
+    def events_named(self, event: str) -> list[dict[str, Any]]:
         """Return the events with this name, in order."""
         return [line for line in self.events if line["event"] == event]
 
@@ -144,7 +144,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
 
     done_s = [(end_ns - zero_ns) / 1e9 for end_ns, _ in step_ends]
     step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
-    versions = lines.named("version")
+    versions = lines.events_named("version")
     end_s = max(versions[-1]["at_s"] if versions else 0.0, done_s[-1] if done_s else 0.0)
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
@@ -195,7 +195,7 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
             start_s=event["start_s"], end_s=event["at_s"],
             nbytes=lines.facts["model_bytes"], step=event["first"],  # the worker's next step
         )
-        for event in lines.named("sent")
+        for event in lines.events_named("sent")
     ]  # fmt: skip
     return Timeline.from_spans(spans, workers + 1)
 

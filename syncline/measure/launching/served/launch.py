@@ -134,7 +134,7 @@ def _write_served(
     record["device"] = lines.facts.get("device")
     record["failed"] = lines.end.get("stuck") or record["failed"]  # the server knows best why it could not go on
     record["departures"] = [asdict(departure) for departure in departures]
-    returns = lines.named("join")[spec.workers :]  # the first P joins are the first starts of the workers
+    returns = lines.events_named("join")[spec.workers :]  # the first P joins are the first starts of the workers
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in returns]
     measured = _measured_and_simulated(
         spec, lines, ended.wall_s, ended_early=ended.interrupted or not lines.end, is_step_measured=step_s is not None

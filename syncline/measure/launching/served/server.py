@@ -23,7 +23,7 @@ from syncline.comm.devices import name_of_device
 from syncline.files import atomic_path
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.rank_files import LineFile, tensors_to_json
-from syncline.measure.launching.served.events import FILE
+from syncline.measure.launching.served.events import SERVER_FILE
 from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (
     ConnectionLost,
@@ -37,12 +37,12 @@ from syncline.measure.processes.rejoining import Register
 from syncline.measure.processes.rendezvous import machine
 from syncline.measure.processes.watchdog import Progress
 from syncline.problems import Rows
-from syncline.runs.folders.result_files import plain
+from syncline.runs.folders.result_files import json_value
 from syncline.runs.training.async_clock import async_plan
 from syncline.runs.training.async_training import batch_sizes_of
 from syncline.runs.training.async_workers import SingleServer, lr_factors
 from syncline.runs.training.trained import build_task, task_tensors, undisturbed_step_s
-from syncline.sim.failures.costs import no_progress
+from syncline.sim.failures.costs import no_progress_line
 from syncline.sim.online.server_interface import EventObserver
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.specs import RunSpec
@@ -128,10 +128,10 @@ class _Server(EventObserver):
         self.losses: list[list[float]] = []
         self.last_failure_s = 0.0  # when the last worker was lost
         self.zero_ns = time.monotonic_ns()  # begin of the training, once `run` has set it
-        self.file = LineFile(folder / FILE)
+        self.file = LineFile(folder / SERVER_FILE)
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
-            "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
+            "problem": json_value(task.describe()), "flops_per_step": task.flops_per_step,
             "model_bytes": self.model_bytes, "tensors": tensors_to_json(tensors),
         }  # fmt: skip
 
@@ -153,14 +153,14 @@ class _Server(EventObserver):
             self.reply(worker)
             self._send_model(worker)
         self._send_due_models()
-        while any(server.under_way for server in self.policy.servers) and not self._diverged():
+        while any(server.num_under_way for server in self.policy.servers) and not self._diverged():
             self._process_messages()
         rounds_done = sum(self.arrived_steps) // self.spec.workers
         if self.last_evaluation != rounds_done:
             self._evaluate(rounds_done)
         stuck = None
         if self.policy.steps_left and not self._diverged():
-            stuck = no_progress(self.last_failure_s)
+            stuck = no_progress_line(self.last_failure_s)
         self.file.write_line({"versions": sum(server.versions for server in self.policy.servers), "stuck": stuck})
         for connection in self.connections.values():
             with suppress(ConnectionLost):
@@ -295,7 +295,7 @@ class _Server(EventObserver):
 
     def _send_model(self, worker: int) -> None:
         """Send a worker the model, its version, and the first and the number of its next steps."""
-        first, version = self.arrived_steps[worker], self.policy.model[worker]
+        first, version = self.arrived_steps[worker], self.policy.model_version[worker]
         head = {
             "steps": self.policy.assigned[worker], "first": first, "model": version, "nbytes": self.model_bytes,
         }  # fmt: skip

@@ -108,7 +108,7 @@ def read_head(kind: type[Head], content: bytes) -> Head:
         raise MalformedMessage(f"not a {kind.__name__}: {error.errors()[0]['type']}") from None
 
 
-WITHOUT_SERVER = 4
+EXIT_CODE_WITHOUT_SERVER = 4
 """The exit code of a worker that lost its connection to the server, or whose message the server has refused."""
 
 
@@ -135,7 +135,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
         # The fastest worker does not sleep; the others take longer by the ratio of the speeds.
         _work(server, local_worker, rank, watch, register, slowdown=max(speeds) / speeds[rank] - 1)
     except (ConnectionLost, MalformedMessage):
-        os._exit(WITHOUT_SERVER)
+        os._exit(EXIT_CODE_WITHOUT_SERVER)
 
 
 def _work(

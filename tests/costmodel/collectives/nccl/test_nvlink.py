@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from syncline.costmodel.collectives.nccl import CUBE_MESH_RINGS, RINGS, nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import CUBE_MESH_RINGS, NUM_RINGS, nvlink_all_reduce_s
 from syncline.errors import SpecError
 
 SIZES = 2.0**20 * np.array([1, 4, 64, 1024])
@@ -23,7 +23,7 @@ CUBE_MESH = {
 def made_up(gpu: str, numbers: tuple[int, ...]):
     """20 us, and 20 GB/s for each ring."""
     return {
-        p: (SIZES, 20e-6 + 2 * (p - 1) / p * SIZES / (20e9 * RINGS[gpu][p]))
+        p: (SIZES, 20e-6 + 2 * (p - 1) / p * SIZES / (20e9 * NUM_RINGS[gpu][p]))
         for p in numbers
     }  # fmt: skip
 
@@ -33,7 +33,7 @@ def test_a_machine_of_one_latency_and_rate_is_told_for_all_numbers_and_sizes(gpu
     measured = made_up(gpu, (2, 4, 8))
     for p in range(2, 9):
         for nbytes in (8e6, 3e8):
-            expected = 20e-6 + 2 * (p - 1) / p * nbytes / (20e9 * RINGS[gpu][p])
+            expected = 20e-6 + 2 * (p - 1) / p * nbytes / (20e9 * NUM_RINGS[gpu][p])
             assert nvlink_all_reduce_s(gpu, p, nbytes, measured) == pytest.approx(expected, rel=1e-6)
 
 

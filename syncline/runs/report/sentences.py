@@ -65,7 +65,7 @@ def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
             tied_methods.append(row["method"])
     sentence = f"The lowest loss at the end is that of {best['method']}, {_loss(best)}."
     if tied_methods:
-        sentence += f" Over the seeds it cannot be told apart from {in_a_sentence(tied_methods)}."
+        sentence += f" Over the seeds it cannot be told apart from {joined_with_and(tied_methods)}."
     return sentence
 
 
@@ -168,7 +168,7 @@ def _summarize_comparisons(result: Reported) -> list[str]:
             return [f"One comparison, which {singular}."]
         verb = singular if count == 1 else plural
         parts.append(f"{count} {verb}")
-    return [f"Of {len(result.rows)} comparisons {in_a_sentence(parts)}."]
+    return [f"Of {len(result.rows)} comparisons {joined_with_and(parts)}."]
 
 
 def _summarize_count(result: Reported) -> list[str]:
@@ -203,10 +203,10 @@ def _loss(row: ReportedRow) -> str:
     return f"{four_digits(row['loss'])} ({four_digits(lowest)} to {four_digits(highest)})"
 
 
-def in_a_sentence(names: Iterable[str]) -> str:
+def joined_with_and(names: Iterable[str]) -> str:
     """Return names joined by commas and a final "and".
 
-    >>> in_a_sentence(["a", "b", "c"])
+    >>> joined_with_and(["a", "b", "c"])
     'a, b and c'
     """
     *first, last = names
@@ -327,4 +327,4 @@ def _code_warnings(result: Reported) -> Iterator[str]:
 def _few_names(methods: list[str]) -> str:
     """Return distinct names as in a sentence: all, or the first ones and the number of further ones."""
     names = list(dict.fromkeys(methods))
-    return in_a_sentence(names) if len(names) <= MOST_NAMED else first_of(names, MOST_NAMED)
+    return joined_with_and(names) if len(names) <= MOST_NAMED else first_of(names, MOST_NAMED)
