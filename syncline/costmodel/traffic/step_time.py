@@ -244,22 +244,22 @@ def worker_after(
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_limit_s else 0.0  # shorter idle times are rounding errors
     step = 0
     for _, end, cycle_steps in phase_cycles(exchanges, steps):
-        # State, exposed seconds and slow-start seconds before the last cycle of this phase.
-        before_cycle: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
+        state_before: list[tuple[int, FloatOrArray]] | None = None  # these are before the last cycle of this phase
+        exposed_before_s: FloatOrArray = 0.0
+        slow_start_before_s: FloatOrArray = 0.0
         while step < end:
             worker.rebase()
             state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
-            if before_cycle is not None and _equal_states(before_cycle[0], state, tolerance_s):
-                _, exposed_before_s, slow_start_before_s = before_cycle
+            if state_before is not None and _equal_states(state_before, state, tolerance_s):
                 num_cycles = (end - step) // cycle_steps
                 skipped_steps = num_cycles * cycle_steps
                 worker.exposed_s = exposed_s + num_cycles * (exposed_s - exposed_before_s)
                 worker.slow_start_s = slow_start_s + num_cycles * (slow_start_s - slow_start_before_s)
                 worker.pending = {wait_step + skipped_steps: ends_s for wait_step, ends_s in worker.pending.items()}
                 step += skipped_steps
-                before_cycle = None  # fewer steps than a cycle are left, which run one by one
+                state_before = None  # fewer steps than a cycle are left, which run one by one
                 continue
-            before_cycle = state, exposed_s, slow_start_s
+            state_before, exposed_before_s, slow_start_before_s = state, exposed_s, slow_start_s
             cycle_end = min(end, step + cycle_steps)
             advance(step, cycle_end)
             step = cycle_end

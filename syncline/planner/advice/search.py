@@ -360,8 +360,8 @@ def _fastest_data_parallel(question: AdviceQuestion, estimates: Sequence[QuickEs
 def finest_traffic_between_units(question: AdviceQuestion, plan: TrainingPlan) -> str:
     """Return the first kind of traffic, from tensor parallelism to gradients, that leaves a network's largest units."""
     layout = plan.layout
-    workers_by_level = workers_of_units(question.network, question.workers) or (question.workers,)
-    *_, unit_workers, _ = 1, *workers_by_level  # the outermost level has one unit, of all workers
+    # The outermost level has one unit, of all workers; the level below it has the largest units.
+    *_, unit_workers, _ = 1, *(workers_of_units(question.network, question.workers) or (question.workers,))
     groups = {  # the finest first
         "tensor": layout.tensor_group,
         "context": layout.context_group,

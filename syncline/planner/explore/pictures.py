@@ -23,8 +23,8 @@ HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a33
 
 DASHES = ("", "7 3", "2 3")
 
-NARROW = 560
-"""Pixels of width below which a picture is for a narrow window, with fewer ticks and no names beside lines."""
+NARROW, LABEL_HEIGHT = 560, 16.0
+"""Pixels of width below which a picture has fewer ticks and no names beside lines; pixels of height of such a name."""
 
 STYLE = """
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:var(--quiet)}
@@ -158,8 +158,7 @@ def _end_labels(
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(current_shares, key=lambda name: -current_shares[name])
-    heights = spread_positions(sorted(ends), 16.0, top + 2, bottom)  # names are 16 pixels high
-    label_heights = dict(zip(by_value, heights, strict=True))
+    label_heights = dict(zip(by_value, spread_positions(sorted(ends), LABEL_HEIGHT, top + 2, bottom), strict=True))
     out = []  # from left to right: the thin line, a dot in the method's colour, the name
     for method, end in zip(current_shares, ends, strict=True):
         height, (color, _) = label_heights[method], style_of(method)

@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import ModelShape, Network
-from syncline.costmodel.layouts.groups import (
-    data_centre_sizes,
-    egress_bytes,
-    level_bytes,
-    message_levels,
-    workers_of_units,
-)
+from syncline.costmodel.layouts import groups
 from syncline.costmodel.layouts.partition import stage_layers
 from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.network.paths import Floats
@@ -112,7 +106,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
         plan: plan of one setting.
     """
     workers, steps = int(plan.workers[0]), plan.spec.steps
-    unit_workers = workers_of_units(network, workers)
+    unit_workers = groups.workers_of_units(network, workers)
     if unit_workers is None:
         return None
     totals = np.zeros(len(unit_workers))
@@ -122,7 +116,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
             step_bytes = first_value(exchange.payload_bytes) * exchange.num_runs(steps) / steps
-            totals += level_bytes(exchange.collective, step_bytes, group, workers, unit_workers)
+            totals += groups.level_bytes(exchange.collective, step_bytes, group, workers, unit_workers)
     if isinstance(plan.intra_replica.model, ModelShape):
         totals += _layout_bytes(plan, plan.intra_replica.model, method_plan.memory_plan, workers, unit_workers)
     return totals
@@ -140,15 +134,15 @@ def _layout_bytes(
     totals = np.zeros(len(unit_workers))
     for call in replica_calls(model, layout, micro_tokens, intra_replica.bytes_per_number):
         num_calls = micro_batches * sum(call.counts(layers, recomputed_layers)) / stages
-        totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_workers)
+        totals += num_calls * groups.level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_workers)
     if stages > 1:
         # The bytes between two stages; the workers of a stage, over tensor and context, each send a part.
         message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
         # Levels that messages between stages cross, once per chunk. Between chunks the last stage sends to the first.
-        crossed_levels = layout.chunks * message_levels(ranks, unit_workers)
-        crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_workers)
+        crossed_levels = layout.chunks * groups.message_levels(ranks, unit_workers)
+        crossed_levels += (layout.chunks - 1) * groups.message_levels((ranks[0], ranks[-1]), unit_workers)
         for level in crossed_levels:
             totals[level] += 2 * micro_batches * pipelines * message_bytes  # forward and backward
     return totals
@@ -317,7 +311,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
 
     Without a layout and sharding, this is the row's bytes per worker times the share of the payload that leaves sites.
     """
-    workers_of_sites = data_centre_sizes(network, spec.workers)
+    workers_of_sites = groups.data_centre_sizes(network, spec.workers)
     if workers_of_sites is None:
         return None
     if len(workers_of_sites) == 1:
@@ -333,7 +327,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     for exchange in exchanges:
         payload_bytes = exchange.payload_bytes * exchange.num_runs(spec.steps)
         total_bytes += payload_bytes
-        leaving_bytes += egress_bytes(exchange.collective, payload_bytes, workers_of_sites)
+        leaving_bytes += groups.egress_bytes(exchange.collective, payload_bytes, workers_of_sites)
     return float(row["bytes_per_worker"] * leaving_bytes / total_bytes) if total_bytes else 0.0
 
 

@@ -144,8 +144,7 @@ def _evaluation(
         targets = SolveTargets(memory=targets.memory)  # a plan that does not fit has no time; its memory alone decides
     target_margins, tightest_target = margins(targets, values)
     unknown_reason = None
-    predicted_margin, *_ = target_margins
-    if np.isnan(predicted_margin):
+    if np.isnan(target_margins[BOUNDS.index("predicted")]):
         unknown_reason = row["not_timed"] or no_loss_reason or _unknown_reason(row, tightest_target)
     return Evaluation(row, target_margins, tightest_target, quantities=values, unknown_reason=unknown_reason)
 

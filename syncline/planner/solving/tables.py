@@ -170,23 +170,19 @@ def _span_text(variable: str, first: float | None, last: float | None) -> str:
 def _interval_text(row: Record) -> str:
     """Return the answer at both bounds of the step time as text."""
     text_of = VALUE_TEXTS[row["sought"]]
+    bound_outcomes = row["optimistic_holds"], row["pessimistic_holds"]
     if row["low"] is None and row["high"] is None:
-        outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
-        return "any to none" if outcomes == {"always", "never"} else "-"
+        return "any to none" if set(bound_outcomes) == {"always", "never"} else "-"
     met_above = row["sought"] in ("workers", "network", "bandwidth")  # with more of these a target is met
     # The first outcome with one end decides: as predicted, else at a bound.
-    one_ended = [
-        row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds") if row[name] in ("from", "up to")
-    ]
+    one_ended = [outcome for outcome in (row["holds"], *bound_outcomes) if outcome in ("from", "up to")]
     if one_ended and row["sought"] not in ("workers", "network"):
         met_above = one_ended[0] == "from"
     # Without an end, any value meets the target at the optimistic bound, and none at the pessimistic bound.
     pessimistic = "?" if row["pessimistic_holds"] == "unknown" else "none"
     low, high = ("any", pessimistic) if met_above else (pessimistic, "any")
-    if row["low"] is not None:
-        low = text_of(row["low"])
-    if row["high"] is not None:
-        high = text_of(row["high"])
+    low = low if row["low"] is None else text_of(row["low"])
+    high = high if row["high"] is None else text_of(row["high"])
     return low if low == high else f"{low} to {high}"
 
 
