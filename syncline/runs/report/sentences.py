@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from syncline.columns import first_of, four_digits
+from syncline.columns import distinct_by_key, first_of, four_digits
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
 from syncline.units import format_bytes, format_seconds
@@ -275,11 +275,8 @@ def _value_warnings(result: Reported) -> Iterator[str]:
     Each names the methods that it is about.
     """
     for column, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
-        methods_by_reason: dict[str, list[str]] = {}
-        for row in result.rows:
-            if row.get(column):
-                methods_by_reason.setdefault(str(row[column]), []).append(str(row.get("method")))
-        for reason, methods in methods_by_reason.items():
+        reasons_and_methods = [(str(row[column]), str(row.get("method"))) for row in result.rows if row.get(column)]
+        for reason, methods in distinct_by_key(reasons_and_methods).items():
             yield f"{_few_names(methods)}: {missing_text}, as {reason}."
     too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]  # None: unknown
     if too_large:

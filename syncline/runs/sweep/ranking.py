@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.columns import Column, column_of
+from syncline.columns import Column, column_of, distinct_by_key
 from syncline.errors import SpecError, one_of
 from syncline.planner.tables.table import table
 
@@ -86,9 +86,7 @@ def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     Args:
         requests: ``method`` and ``training`` of each run.
     """
-    trainings_by_method: dict[str, set[str]] = {}
-    for run in requests:
-        trainings_by_method.setdefault(run["method"], set()).add(run["training"])
+    trainings_by_method = distinct_by_key((run["method"], run["training"]) for run in requests)
     return {method: len(trainings) for method, trainings in trainings_by_method.items()}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from joblib import cpu_count
 from pydantic import BaseModel
 
+from syncline.columns import distinct_by_key
 from syncline.errors import SpecError
 from syncline.runs.folders.folder import environment
 from syncline.runs.processes.progress import Listener
@@ -109,10 +110,8 @@ def with_equal_effort(all_configurations: Sequence[Configuration]) -> list[Confi
     The trainings are drawn at random with a fixed seed.
     """
     trainings = [training_name(configuration.spec) for configuration in all_configurations]
-    trainings_by_method: dict[str, list[str]] = {}
-    for configuration, training in zip(all_configurations, trainings, strict=True):
-        trainings_by_method.setdefault(configuration.spec.method.name, []).append(training)
-    distinct_by_method = {method: list(dict.fromkeys(names)) for method, names in trainings_by_method.items()}
+    methods = [configuration.spec.method.name for configuration in all_configurations]
+    distinct_by_method = distinct_by_key(zip(methods, trainings, strict=True))
     smallest_effort = min(map(len, distinct_by_method.values()), default=0)
     drawn_trainings: set[str] = set()
     for method, distinct_trainings in distinct_by_method.items():
