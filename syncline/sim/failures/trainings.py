@@ -419,6 +419,7 @@ def simulate_independent_workers(
             num_active, sum_of_starts_s = num_active - 1, sum_of_starts_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s
+            costs.lost_steps += math.floor((worked_s - rounds_s) / step_s + 1e-9) / group.workers  # whole steps
         nobody_returns = math.isinf(roster.next_s()) or len(roster.lost_for_good) == group.workers
         if not num_active and nobody_returns:
             costs.stuck = no_progress_line(change.at_s)
@@ -427,6 +428,5 @@ def simulate_independent_workers(
     costs.wall_s = now_s
     costs.useful_s = sent_s + num_active * now_s - sum_of_starts_s
     costs.steps = costs.useful_s / (step_s * group.workers)
-    costs.lost_steps = costs.lost_s / (step_s * group.workers)
     roster.end(now_s, costs)
     return costs

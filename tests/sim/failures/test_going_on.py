@@ -80,6 +80,12 @@ def test_a_machine_that_is_repaired_and_fails_at_one_instant() -> None:
     assert told.down_s == 4 and told.lost_s == 0 and told.wall_s == 12
 
 
+def test_workers_alone_lose_whole_steps() -> None:
+    """Worker 0 fails 2.5 steps after its first update, and goes on at once: it repeats two steps of two workers' ten."""
+    told = simulate_independent_workers(FailingGroup(2), 10, 1.0, 5, 0.0, [Outage(7.5, 0, 1, 7.5)])
+    assert (told.lost_s, told.lost_steps, told.interruptions) == (2.5, 2 / 2, 1)
+
+
 def test_where_all_fail_the_state_is_that_of_the_last_checkpoint() -> None:
     told = reform(FailingGroup(4, restart_s=1.0), 30, CheckpointTimes(5), [Outage(13.5, 0, 4, 20.0)])
     assert told.lost_steps == 3 and told.steps == 30
