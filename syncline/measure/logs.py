@@ -298,10 +298,8 @@ def _nccl_tests_row(
         if abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME_RATIO:
             kind = "all_reduce"
     if not kind:
-        raise log_error(
-            *origin,
-            "the log does not say which collective it measured: name the file after it, as in all_reduce_perf.log",
-        )
+        problem = "the log does not say which collective it measured: name the file after it, as in all_reduce_perf.log"
+        raise log_error(*origin, problem)
     nbytes = payload_bytes(kind, size, workers)
     setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
     return Logged("collective", 1e-6 * time_us, setting, *origin)

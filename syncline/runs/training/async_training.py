@@ -187,10 +187,8 @@ class AsyncWorkers(EventObserver):
             self.optimizers = [self._new_inner_optimizer(team) for team in self.teams]
         else:
             rule = async_workers.gradient_server(method, self.server_task, len(spec.seeds))
-            self.rules, self.optimizers = (
-                [rule],
-                [async_workers.ScheduledOptimizer(rule.optimizer, self.lr_factors, spec)],
-            )
+            self.rules = [rule]
+            self.optimizers = [async_workers.ScheduledOptimizer(rule.optimizer, self.lr_factors, spec)]
 
         # State.
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)  # by server, see `_snapshot`

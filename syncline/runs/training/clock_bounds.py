@@ -22,12 +22,12 @@ class BoundedClock:
 
     Args:
         clock: clock with times as predicted.
-        variants: mean step times with computing and communication at their bounds.
+        at_bounds_s: mean step times with computing and communication at their bounds.
         basis: text that says from which measurements the bounds come.
     """
 
     clock: Clock
-    variants: StepTimesAtBounds
+    at_bounds_s: StepTimesAtBounds
     basis: str
 
     def bounds(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class BoundedClock:
         Nine of ten measured trainings are expected between the bounds.
         """
         clock = self.clock
-        low_s, high_s = combined_bounds(np.array(clock.step_time_s), self.variants)
+        low_s, high_s = combined_bounds(np.array(clock.step_time_s), self.at_bounds_s)
         num_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
         return {
             "step_time_low_s": float(low_s), "step_time_high_s": float(high_s),
@@ -53,7 +53,8 @@ class BoundedClock:
         if not step_time_s:
             return {"speedup_low": 1.0, "speedup_high": 1.0}
         # At each bound, the same factors apply to both.
-        speedups = [baseline_s / step_s for baseline_s, step_s in zip(baseline.variants, self.variants, strict=True)]
+        pairs_s = zip(baseline.at_bounds_s, self.at_bounds_s, strict=True)
+        speedups = [baseline_s / step_s for baseline_s, step_s in pairs_s]
         low, high = combined_bounds(np.array(baseline.clock.step_time_s / step_time_s), speedups)
         return {"speedup_low": float(low), "speedup_high": float(high)}
 
