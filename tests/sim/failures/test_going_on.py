@@ -81,7 +81,7 @@ def test_a_machine_that_is_repaired_and_fails_at_one_instant() -> None:
 
 
 def test_workers_alone_lose_whole_steps() -> None:
-    """Worker 0 fails 2.5 steps after its first update, and goes on at once: two steps of one of two workers are lost."""
+    """Worker 0 fails 2.5 steps after its first update, and goes on at once: two steps of one of the two are lost."""
     told = simulate_independent_workers(FailingGroup(2), 10, 1.0, 5, 0.0, [Outage(7.5, 0, 1, 7.5)])
     assert (told.lost_s, told.lost_steps, told.interruptions) == (2.5, 2 / 2, 1)
 
