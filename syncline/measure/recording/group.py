@@ -257,14 +257,31 @@ class TracedGroup(dist.ProcessGroup):
     def all_to_all_single(
         self, out: Tensor, tensor: Tensor, output_splits: Any, input_splits: Any, opts: Any = None
     ) -> TracedWork:
-        """Exchange blocks of one tensor between all ranks with gloo."""
+        """Exchange blocks of one tensor between all ranks with gloo; the bytes are those sent, or received if more."""
         return self._collective(
             "all_to_all",
-            tensor_bytes([tensor]),
+            max(tensor_bytes([tensor]), tensor_bytes([out])),
             lambda: self.gloo_group.alltoall_base(out, tensor, output_splits, input_splits, AllToAllOptions()),
         )
 
     alltoall_base = all_to_all_single
+
+    def alltoall(self, outs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None) -> TracedWork:
+        """Exchange a tensor for each rank, which gloo lacks, as the blocks of one tensor."""
+
+        def run() -> Any:
+            sent = torch.cat([x.reshape(-1) for x in inputs])
+            received_sizes = [x.numel() for x in outs]
+            received = sent.new_empty(sum(received_sizes))
+            sent_sizes = [x.numel() for x in inputs]
+            work = self.gloo_group.alltoall_base(received, sent, received_sizes, sent_sizes, AllToAllOptions())
+            work.wait()
+            with torch.no_grad():
+                for out, part in zip(outs, received.split(received_sizes), strict=True):
+                    out.copy_(part.view_as(out))
+            return work
+
+        return self._collective("all_to_all", max(tensor_bytes(inputs), tensor_bytes(outs)), run)
 
     def barrier(self, opts: Any = None) -> TracedWork:
         """Wait for all ranks by an all-reduce of one number, a float32 of 4 bytes."""

@@ -35,7 +35,14 @@ from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
 from syncline.measure.recording import hooks, operations, rank_processes, streams
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
-from syncline.measure.recording.recorder import RECORDER, Refusal, is_user_file, measure_counting_s, share_medians
+from syncline.measure.recording.recorder import (
+    RECORDER,
+    Refusal,
+    is_user_file,
+    measure_counting_s,
+    share_medians,
+    share_payloads,
+)
 from syncline.questions.scripts import Trace
 from syncline.registry import refuse_code
 
@@ -117,6 +124,7 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
                 raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
             records.append(read_rank(folder / f"{rank}", rank))
     share_medians(records)
+    share_payloads(records)
     return print_notes(records)
 
 

@@ -6,6 +6,7 @@ clock stops while a call is recorded and made. The seconds to count an operation
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import sysconfig
@@ -107,6 +108,28 @@ def share_medians(ranks: Sequence[record.RankRecord]) -> None:
     for rank in ranks:
         if rank.segment_cpu_s:
             rank.segment_cpu_s = [medians[operations] for operations in rank.segments]
+
+
+def share_payloads(ranks: Sequence[record.RankRecord]) -> None:
+    """Set the bytes of each collective to the same value on all ranks, because predictions assume equal parts.
+
+    A rank receives all parts of a gather but its own, so that the shared part of P ranks is 1 / (P - 1) of what the
+    rank with the smallest part receives. Otherwise the rank that sends or receives most determines the time.
+    """
+    payloads: dict[tuple[str, int], list[int]] = {}
+    for rank in ranks:
+        for event in rank.events:
+            if isinstance(event, record.Started):
+                payloads.setdefault(event.key, []).append(event.payload_bytes)
+    uneven = {key: nbytes for key, nbytes in payloads.items() if len(set(nbytes)) > 1}
+    for rank in ranks if uneven else ():
+        for index, event in enumerate(rank.events):
+            if isinstance(event, record.Started) and event.key in uneven:
+                nbytes = uneven[event.key]
+                shared = max(nbytes)
+                if event.kind in ("all_gather", "gather"):
+                    shared = math.ceil((sum(nbytes) - min(nbytes)) / (len(nbytes) - 1))
+                rank.events[index] = event._replace(payload_bytes=shared)
 
 
 PACKAGE_FOLDER, TORCH_FOLDER = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"

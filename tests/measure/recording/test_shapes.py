@@ -201,3 +201,11 @@ def test_places_of_a_mesh() -> None:
 def test_ranks_that_are_not_there_are_refused() -> None:
     with pytest.raises(SpecError, match="--ranks: got '7'"):
         by_shapes(4, "ddp", ranks=(7,))
+
+
+def test_parts_that_differ_between_ranks_are_one_size_of_the_same_time() -> None:
+    """Rank 1 of three sends 100 numbers to each rank, the others one: nobody sends more, and nobody receives more."""
+    ranks = trace_program(ForeignScript(str(Path(__file__).parents[2] / "trace" / "scripts" / "uneven.py")), 3)
+    for rank in ranks:
+        started = [(event.kind, event.payload_bytes) for event in rank.events if isinstance(event, Started)]
+        assert started == [("all_to_all", 4 * 300), ("all_to_all", 4 * 300), ("all_gather", 4 * 101 // 2)]
