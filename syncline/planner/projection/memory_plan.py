@@ -92,11 +92,13 @@ class MemoryBudget(NamedTuple):
     """The memory limit and the batch of a worker in S settings.
 
     Attributes:
+        policies: the A policies for activations, in the order in which they are tried.
         limit_bytes: ``(S,)``, usable memory of a worker; infinite if it is unknown.
         sequences: ``(S,)``, number of sequences in a worker's batch.
-        activations_bytes: ``(A, S)``, activations of a step that is computed at once, under each of A policies.
+        activations_bytes: ``(A, S)``, activations of a step that is computed at once, under each policy.
     """
 
+    policies: Sequence[ActivationPolicy | None]
     limit_bytes: Floats
     sequences: Floats
     activations_bytes: Floats
@@ -110,7 +112,6 @@ def plan_memory(
     can_shard: bool,
     unit_bytes: float,
     precision: Precision,
-    policies: Sequence[ActivationPolicy | None],
     auto: Sequence[str],
 ) -> MemoryPlan:
     """Return the memory plan of a method in S settings, by the rules of this module's docstring.
@@ -122,7 +123,6 @@ def plan_memory(
         can_shard: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
         precision: precision of weights, gradients and states.
-        policies: the A policies for activations, in the order in which they are tried.
         auto: kinds of sharding among which the option ``auto`` chooses, from the one that shards least on.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
@@ -170,7 +170,7 @@ def plan_memory(
         activations=np.where(activations_bytes > 0, policy_index + 1, 0),  # 0 is None, the first of ``policies``
         memory=Memory(**parts),
         fits=np.asarray(fits.any(axis=0)),
-        policies=(None, *policies),
+        policies=(None, *budget.policies),
     )
 
 

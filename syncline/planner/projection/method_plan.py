@@ -57,8 +57,7 @@ class PlannedSettings:
         tensor_sizes: number of elements of each of ``tensors``.
         shards: the worker's parameters, divided by the groups of workers that have copies of them.
         units: parts of the parameters, such as layers; a worker gathers the shards of one part at a time.
-        budget: memory limit and batch of a worker.
-        policies: policies for activations, in the order in which they are tried.
+        budget: memory limit and batch of a worker, with the policies for activations.
         computed_s: cache of the seconds that `computing_s` returns.
         exchanges_inside: cache of the exchanges inside a replica, by their options.
 
@@ -80,8 +79,8 @@ class PlannedSettings:
         self.units = _gathered_units(specs[0], layout, self.tensor_sizes)
         model = specs[0].model
         layers = layout.layers_of_chunks(model.layers) if isinstance(model, ModelShape) else (1,)
-        self.policies = specs[0].memory.policies(max(layers))  # they fit the chunk with most layers
-        self.budget = _memory_budget(specs, layout, self.policies)
+        # The policies fit the chunk with most layers.
+        self.budget = _memory_budget(specs, layout, specs[0].memory.policies(max(layers)))
         self.computed_s: dict[Any, float] = {}
         self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}
         self._memory_plans: dict[Any, MemoryPlan] = {}
@@ -119,7 +118,7 @@ class PlannedSettings:
         self._memory_plans[key] = plan_memory(
             options, self.budget, unsharded=memory, workers=sharers, can_shard=can_shard,
             unit_bytes=max(unit.share for unit in self.units) * MODEL_BYTES[precision] * elements,
-            precision=precision, policies=self.policies, auto=choices,
+            precision=precision, auto=choices,
         )  # fmt: skip
         return self._memory_plans[key]
 
@@ -307,4 +306,4 @@ def _memory_budget(
         return limit_bytes, sequences, *batch_bytes
 
     limit, sequences, *activations = np.array(value_per_spec(specs, budget_fields), dtype=np.float64).T
-    return MemoryBudget(limit, sequences, np.array(activations))
+    return MemoryBudget(policies, limit, sequences, np.array(activations))
