@@ -69,6 +69,12 @@ AUTOGRAD_ENGINE = f"{TORCH_FOLDER}/autograd/graph.py"
 WRAPPERS = f"{TORCH_FOLDER}/_compile.py", f"{TORCH_FOLDER}/_dynamo/", str(Path(__file__).parent)
 """Files whose functions only pass calls on."""
 
+AUTOGRAD_THREADS = "pt_autograd"
+"""What the names of the threads that compute gradients on GPUs begin with."""
+
+thread_name: Callable[[], str] = getattr(torch._C, "_get_thread_name", lambda: AUTOGRAD_THREADS)
+"""The function that returns the name of the current thread; torch before 2.6 has none, and counts the operations."""
+
 
 class KnownSteps:
     """A context that switches a counter off during optimizer steps that it has counted before.
@@ -217,7 +223,7 @@ class OperationCounter(TorchDispatchMode):
         """Run an operation, and count it if it is the script's."""
         result = func(*args, **kwargs) if kwargs else func(*args)
         tensor = next(tensors_in([result, *args]), None)
-        if not self.is_counting() or self.has_no_data(tensor):
+        if not self.is_counting() or is_called_by_gloo() or self.has_no_data(tensor):
             return result
         if getattr(tensor, "dtype", None) is torch.int32 and is_called_in_backward_by_cpp():
             self._count_usage(func, args)
@@ -273,20 +279,31 @@ def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
             signature.append(value.dtype)
 
 
-def is_called_on_host_data() -> bool:
-    """Return whether an optimizer or data loader of torch called the operation; they read numbers in host memory."""
+def caller_file() -> str:
+    """Return the file of the function that called the operation, past `WRAPPERS`; empty if C++ code has in a thread."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(HOST_CODE)
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def is_called_on_host_data() -> bool:
+    """Return whether an optimizer or data loader of torch called the operation; they read numbers in host memory."""
+    return caller_file().startswith(HOST_CODE)
 
 
 def is_called_in_backward_by_cpp() -> bool:
     """Return whether C++ code has called the operation in a backward pass, without any function in Python between."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename == AUTOGRAD_ENGINE
+    return caller_file() == AUTOGRAD_ENGINE
+
+
+def is_called_by_gloo() -> bool:
+    """Return whether gloo runs the operation for a collective, as when it copies what it has gathered to the tensors.
+
+    Gloo's threads have the dispatch modes of the thread that started the collective. The other threads in which C++
+    code runs operations compute gradients; a function in Python, such as a communication hook, is the script's.
+    """
+    return not caller_file() and not thread_name().startswith(AUTOGRAD_THREADS)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -65,3 +65,22 @@ def test_its_replay_is_a_schedule_of_streams(traced: tuple[subprocess.CompletedP
     assert {event.stream for event in rank.events if isinstance(event, Started)} == {0, 2, 3}
     told = replay([rank] * 2, link, HARDWARE["cpu-core"], "ring", host).timeline.makespan_s
     assert told == pytest.approx(end_s(rank, 2, link, HARDWARE["cpu-core"], host == "ahead"))
+
+
+def test_copies_of_gloo_are_not_operations_of_the_script(tmp_path: Path) -> None:
+    """They run in a thread of gloo, here while the script sleeps and no call of the script's is in progress."""
+    script = tmp_path / "gathers.py"
+    script.write_text(
+        "import time, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "x, parts = torch.ones(1000), [torch.zeros(1000) for _ in range(2)]\n"
+        "work = dist.all_gather(parts, x, async_op=True)\n"
+        "time.sleep(0.5)\n"
+        "y = x * 2\n"
+        "work.wait()\n"
+    )
+    words = (*SYNCLINE, "trace", "--workers", "2", "--network", "10gbe", "--json", "--", str(script))
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for rank in read_record(tmp_path / "runs" / "trace-gathers"):
+        assert [operation.nbytes for operation in rank.segments[-1]] == [8000.0]  # of the product
