@@ -106,7 +106,7 @@ class RotatedParam(NamedTuple):
 
     g: Tensor
     state: dict[str, Tensor]
-    h: Hyperparameters
+    hyperparameters: Hyperparameters
 
     @property
     def bases(self) -> tuple[Tensor | None, Tensor | None]:
@@ -289,9 +289,10 @@ class RotatedAdam(UpdateRule):
         due_params: list[tuple[RotatedParam, Tensor]] = []  # each with its momentum u in original coordinates
         for param in params:
             if self.source == "2nd":
+                weight = 1 - param.hyperparameters["covariance_beta"]
                 for side in self.rotated_sides(param.g):
-                    param.state[COVARIANCES[side]].lerp_(gram(param.g, side), 1 - param.h["covariance_beta"])
-            frequency = param.h["frequency"]
+                    param.state[COVARIANCES[side]].lerp_(gram(param.g, side), weight)
+            frequency = param.hyperparameters["frequency"]
             if t == 0 or (frequency is not None and num_updates % frequency == 0):
                 u = self._as_matrices(param.state[MOMENTUM])
                 due_params.append((param, u if self.momentum == "original" else rotate_back(u, *param.bases)))
@@ -356,7 +357,7 @@ class RotatedAdam(UpdateRule):
         # The source is ``1st``, the momentum after this step's update. If ``refresh`` is ``after``, u has this update
         # already, except in step 0, which updates no moments.
         if self.refresh == "before" or t == 0:
-            (beta1,) = param.h["betas"]
+            (beta1,) = param.hyperparameters["betas"]  # of the momentum
             u = u.lerp(param.g, 1 - beta1)
         return gram(u, side)
 

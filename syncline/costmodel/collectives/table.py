@@ -144,7 +144,7 @@ def is_direct(kind: str, algorithm: str | None) -> bool:
 
 
 def is_library_algorithm(kind: str, algorithm: str | None) -> bool:
-    """Return whether an algorithm is gloo's, NCCL's or a direct exchange, so that no start rule applies."""
+    """Return whether an algorithm is gloo's, NCCL's or a direct exchange: start rules of messages do not apply."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm | NcclAlgorithm | DirectAlgorithm)
 
 

@@ -49,7 +49,7 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
 
     >>> from syncline.costmodel import MODELS
     >>> blocks_of_stages(MODELS["gpt-160m"], 2, chunks=5)
-    [[0, 1, 2, 5, 8, 10], [3, 4, 6, 7, 9, 11]]
+    [[0, 1, 4, 6, 8, 10], [2, 3, 5, 7, 9, 11]]
     """
     return _blocks_of_chunks(block_stages(model.layers, stages * chunks), stages)
 

@@ -65,8 +65,9 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
     """Return a batch in tokens between the best batches of data parallelism and of DiLoCo with 2 replicas.
 
-    The batch is the geometric mean of the two, which favours neither, rounded to a power of two of sequences for each
-    worker or, with fewer sequences than workers, of the least batch of whole sequences.
+    The geometric mean of the two favours neither. It is rounded so that each worker has a power of two of sequences. If
+    that is less than one sequence, the batch is a power of two times the least batch of whole sequences that the
+    workers can share equally.
 
     >>> default_batch(6.7e9, 64, 2048)
     524288

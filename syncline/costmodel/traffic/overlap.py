@@ -187,11 +187,11 @@ def way_points(calls: Sequence[Call]) -> list[WayPoint]:
     for index, call in enumerate(calls):
         if call.ready < 1:
             points.append(WayPoint(call.ready, is_wait=False, call_index=index))
-        if is_awaited_in_step(call):
+        if is_awaited_early(call):
             points.append(WayPoint(call.needed, is_wait=True, call_index=index))
     return sorted(points)
 
 
-def is_awaited_in_step(call: Call) -> bool:
+def is_awaited_early(call: Call) -> bool:
     """Return whether a worker waits for the call before the computing of the step ends."""
     return call.needed < 1 and not call.wait_steps

@@ -33,7 +33,7 @@ from syncline.costmodel.traffic.exchanges import (
     due_steps,
     phase_cycles,
 )
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, WayPoint, is_awaited_in_step, split_call, way_points
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, WayPoint, is_awaited_early, split_call, way_points
 
 
 class PricedCall(NamedTuple):
@@ -116,7 +116,7 @@ class Worker:
             encoding_s = encoding_s + priced_call.encode_s
             self._start(priced_call, begin_s + fraction * self.compute_s + encoding_s + waiting_s, step)
             call_ends_s[index] = self.free_s
-            if not priced_call.call.wait_steps and not is_awaited_in_step(priced_call.call):
+            if not priced_call.call.wait_steps and not is_awaited_early(priced_call.call):
                 needed_end_s = self.free_s
         self.now_s = begin_s + self.compute_s + encoding_s + waiting_s + self.trigger_s
         self._wait(needed_end_s)

@@ -78,7 +78,7 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
 
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
-    """Return the mean seconds of the gradients of a training step in each block of a time window, ``(blocks,)``."""
+    """Return the mean seconds of computing a step's gradients, for each block of repetitions, ``(blocks,)``."""
     step_numbers = itertools.count()
 
     def run() -> None:

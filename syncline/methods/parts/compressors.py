@@ -380,7 +380,7 @@ class CompressibleBase(MethodBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of error feedback: one error per compressed element."""
+        """Return the number of errors that a worker stores for error feedback: one per compressed element."""
         return self._compressor_elements(self._compressed_tensors(tensors_of(model)), reference=False)
 
     def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:

@@ -342,15 +342,15 @@ LEAST_SHARE = 0.02
 """Smallest share of a step that is reported."""
 
 
-def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
+def indices_by_value(bounds_then_values: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
     """Yield the indices of values, from the least value to the largest; equal values stay in their order.
 
     Args:
-        narrowings: for each value an iterator that yields lower bounds with False and then the value with True. An
-            iterator that ends without a value is left out. Iterators advance only as far as needed.
+        bounds_then_values: for each value an iterator that yields lower bounds with False and then the value with True.
+            An iterator that ends without a value is left out. Iterators advance only as far as needed.
 
-    >>> narrowings = [(1.0, False), (4.0, True)], [(3.0, True)], [(2.0, False), (3.0, True)]
-    >>> indices = indices_by_value([iter(bounds) for bounds in narrowings])
+    >>> bounds_then_values = [(1.0, False), (4.0, True)], [(3.0, True)], [(2.0, False), (3.0, True)]
+    >>> indices = indices_by_value([iter(bounds) for bounds in bounds_then_values])
     >>> next(indices), next(indices)
     (1, 2)
     """
@@ -358,11 +358,11 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
 
     def narrow(index: int) -> None:
         """Replace the bound of a value by its next one."""
-        narrower = next(narrowings[index], None)
+        narrower = next(bounds_then_values[index], None)
         if narrower is not None:
             heapq.heappush(bounds, (*narrower, index))
 
-    for index in range(len(narrowings)):
+    for index in range(len(bounds_then_values)):
         narrow(index)
     while bounds:
         # A value that comes out first is the least; an equal bound, whose flag is False, would come out before it.

@@ -174,7 +174,7 @@ class PreparedPlan(NamedTuple):
         seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds
 
-    def narrowing_s(self, placed_network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
+    def bounds_then_s(self, placed_network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
         """Yield lower bounds of `placed_time_s` with False, then the seconds with True, for `indices_by_value`."""
         steps = self.tokens / self.question.batch_tokens
         inside_s = self.projection.replica_times(self.method_index, placed_network, cache).step_s
@@ -187,12 +187,12 @@ def fastest_plan(plans: Sequence[PreparedPlan], network: Network) -> int:
     """Return the index of the plan that is fastest on a network, the first of equally fast plans."""
     # Plans on one network share prices. The networks are kept, so that their ids stay unique.
     networks_and_caches: dict[int, tuple[Network, PriceCache]] = {}
-    narrowings = []
+    bounds_then_values = []
     for plan in plans:
         placed_network = plan.plan.on(network, plan.question.workers)
         _, cache = networks_and_caches.setdefault(id(placed_network), (placed_network, PriceCache()))
-        narrowings.append(plan.narrowing_s(placed_network, cache))
-    return next(indices_by_value(narrowings))
+        bounds_then_values.append(plan.bounds_then_s(placed_network, cache))
+    return next(indices_by_value(bounds_then_values))
 
 
 def prepare_plan(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:

@@ -125,7 +125,7 @@ class QuickEstimate:
         has_times = np.all(evaluator_codes < len(TIME_SOURCES))  # larger codes are reasons why a time is unknown
         return step_s if has_times and not math.isnan(step_s) else math.inf
 
-    def narrowing_s(self) -> Iterator[tuple[float, bool]]:
+    def bounds_then_s(self) -> Iterator[tuple[float, bool]]:
         """Yield lower bounds of a step's seconds with False, then the seconds themselves with True."""
         for bound_s in self.lower_bounds_s():
             yield bound_s, math.isinf(bound_s)  # an infinite bound is the value itself: the step is unknown
@@ -139,7 +139,7 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
     memory. Those of the `LAYOUTS_TRIED` fastest plans are estimated in both ways, and the faster way counts.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-    indices = indices_by_value([estimate.narrowing_s() for estimate in fitting])
+    indices = indices_by_value([estimate.bounds_then_s() for estimate in fitting])
     if not any(estimate.recomputes for estimate in fitting):
         yield from (fitting[index] for index in itertools.islice(indices, count))
         return
@@ -268,7 +268,7 @@ class _ReplicaLayouts:
                     break  # no layout accepts the method
         return None
 
-    def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
+    def bounds_then_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
         """Yield lower bounds of a method's rank with False, then the rank with True, for this number of replicas.
 
         The rank has two items: whether the loss is unknown, and the seconds to equal loss. The lowest rank is best. A
@@ -281,7 +281,7 @@ class _ReplicaLayouts:
         if fitting is None:
             return
         _, estimate = fitting
-        for step_or_bound_s, is_step in estimate.narrowing_s():
+        for step_or_bound_s, is_step in estimate.bounds_then_s():
             seconds = steps * step_or_bound_s
             if is_step:
                 seconds = time_with_failures_s(self.question, estimate.plan, step_or_bound_s, steps)
@@ -301,7 +301,7 @@ def _fastest_with_replicas(
     for method_index, method in enumerate(methods):
         if method.sends_in_backward:
             continue
-        best = next(indices_by_value([choice.narrowing_rank(method, method_index) for choice in choices]), None)
+        best = next(indices_by_value([choice.bounds_then_rank(method, method_index) for choice in choices]), None)
         if best is None:  # the method fits into no layout
             continue
         fitting = choices[best].first_fitting(method_index)
@@ -348,7 +348,7 @@ def _fastest_data_parallel(question: AdviceQuestion, estimates: Sequence[QuickEs
             estimates_by_traffic.setdefault(finest_traffic_between_units(question, estimate.plan), []).append(estimate)
     fastest = {}  # these estimates recompute all layers, where a step does not fit otherwise
     for name, alike in estimates_by_traffic.items():
-        fastest_index = next(indices_by_value([estimate.narrowing_s() for estimate in alike]))
+        fastest_index = next(indices_by_value([estimate.bounds_then_s() for estimate in alike]))
         fastest[name] = alike[fastest_index]
     names = sorted(fastest, key=lambda name: (fastest[name].step_s, estimates.index(fastest[name])))
     plans = [next(fastest_estimates(estimates_by_traffic[name], count=1)).plan for name in names]

@@ -124,7 +124,7 @@ class _Sweep:
     """A sweep that is running, with the runs that its batches of configurations have requested so far.
 
     Args:
-        batches: generator of the configurations to run; it receives their rows.
+        batches: generator of the configurations to run; after each batch it is sent the rows of their results.
         num_configurations: number of configurations of all batches.
         sweep_facts: facts for ``sweep.json``.
         jobs: number of processes; one per core if None.

@@ -26,7 +26,7 @@ from syncline.costmodel.collectives.table import default_algorithm, knows_librar
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_early, split_call, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.collectives import Spans, TrainingCollectives, timeline_of
 from syncline.sim.program import instructions
@@ -116,7 +116,7 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
             yield StepAction("wait", index, members=members(calls[index], workers))
         else:
             yield StepAction("start", index)
-            if not is_awaited_in_step(calls[index]):
+            if not is_awaited_early(calls[index]):
                 pending_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
     yield StepAction("trigger")

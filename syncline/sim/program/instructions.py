@@ -212,7 +212,7 @@ def first_if_same(rows: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class StreamMark:
-    """A mark of a stream's progress; each worker names a mark once."""
+    """A point of a stream, for which other streams can wait; the marks of a worker have different keys."""
 
     key: Hashable
 
