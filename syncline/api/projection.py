@@ -43,8 +43,7 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
         workers = num_workers
-    names = ("networks", "placement")
-    spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
+    spec: Experiment = spec_of(question, ("networks", "placement"), ProjectSpec, kind="project", studies_of=studies_of)
     batch_tokens, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), hardware=machines or (), methods=question.methods or (),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.api.result import Result, deferred
@@ -24,6 +23,7 @@ from syncline.questions.declare import SHELL, Question, flag_of, listed
 from syncline.questions.processes import Calibrate, Launch
 from syncline.questions.scripts import NETWORKS, Trace, Whatif
 from syncline.questions.trainings import Compare, Replicate, Run, Sweep
+from syncline.runs.folders.places import result_place
 from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.ranking import ranked
@@ -50,47 +50,6 @@ TABLES = {
     "launch": "syncline.measure.launching.tables:launch_tables",
 }
 """The function that makes each command's tables from rows and spec; for a launch, from the whole answer and spec."""
-
-
-class Place(NamedTuple):
-    """The path to which a result's files are written.
-
-    Attributes:
-        path: the path; None if nothing is written.
-        exact: whether a path that exists is refused; otherwise a number is added to its name.
-        scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
-    """
-
-    path: Path | None
-    exact: bool = False
-    scratch: Path | None = None
-
-
-@contextmanager
-def result_place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
-    """Yield the `Place` of the result of a command or of a function.
-
-    The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
-    called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.
-
-    Args:
-        question: the options of the command, or the arguments of the function (`syncline.questions`).
-        name: name of the path.
-        folder: folder of a command's results; None if the command writes nothing or chooses the path.
-    """
-    if question.out is not None:
-        is_exact = getattr(question, "exact", True)  # questions without this field write the path that they name
-        yield Place(Path(question.out), exact=is_exact)
-    elif called_by_command.get():
-        yield Place(None if folder is None else Path(folder) / name)
-    else:
-        scratch = Path(tempfile.mkdtemp(prefix="syncline-"))
-        try:
-            yield Place(scratch / name, scratch=scratch)
-        except BaseException:
-            with suppress(OSError):  # a folder that is not empty stays
-                scratch.rmdir()
-            raise
 
 
 def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Path | None = None) -> Result:
@@ -159,8 +118,7 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     If a process fails, `Result.failed` names it; a function called from Python warns, and a command ends with an error.
     """
     names = ("problem", "method", "network", "workers", "steps", "seeds")
-    source = question.spec
-    set_texts = question.fields if isinstance(question.fields, list) else ()  # of --set
+    source, set_texts = question.spec, question.fields if isinstance(question.fields, list) else ()  # texts of --set
     fields = dict(source) if isinstance(source, Mapping | Experiment) else {}
     kind = kind_of(source, set_texts) if isinstance(source, str | Path) else fields.get("kind")
     paths = {"network": "networks", "workers": "stages"} if kind == "pipeline" else {}  # a pipeline has stages
@@ -204,9 +162,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
 
         _refuse_changes(question, ("logs", "algorithm", "out", "json"), "none with --from, which measures nothing")
         with result_place(question, "cluster.yaml", folder="") as target:
-            answer = calibrate_from_logs(
-                question.logs, target.path, algorithm=question.algorithm, command=command, exact=target.exact
-            )
+            answer = calibrate_from_logs(question.logs, target.path, question.algorithm, command, exact=target.exact)
         tables = deferred("syncline.measure.calibration.tables:log_tables", answer)
         return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
     if question.algorithm is not None:

@@ -34,7 +34,7 @@ ALL_PAIRS = "a run of iperf3 between all pairs of places, in either direction"
 
 
 def calibrate_from_logs(
-    logs: Sequence[str], out: Path, *, algorithm: str | None = None, command: str = "", exact: bool = False
+    logs: Sequence[str], out: Path, algorithm: str | None = None, command: str = "", *, exact: bool = False
 ) -> Fields:
     """Write a cluster file whose network is fitted to logs.
 
