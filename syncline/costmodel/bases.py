@@ -141,8 +141,8 @@ def communication_uncertainty(
         if link is not None and link.measured is not None:
             return uncertainties()[nvlink_basis(link.measured.gpu, workers, nbytes)]
     is_grid = isinstance(network, Link) and network.arrays  # many links, whose comparison is no single truth value
-    known = None if is_grid else NETWORKS.get(network.name)
-    preset = network.name if known is not None and known.network == network else None
+    namesake = None if is_grid else NETWORKS.get(network.name)
+    preset = network.name if namesake is not None and namesake.network == network else None
     name = _communication_basis(network, algorithm, preset, nbytes)
     measured = uncertainties()[name]
     calibration = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)

@@ -88,7 +88,7 @@ def findings() -> list[dict[str, Any]]:
 
 def finding_tables(rows: Sequence[dict[str, Any]]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    tables = [table(group, "name found without", list(found)) for group, found in groupby(rows, itemgetter("group"))]
+    tables = [table(group, "name found without", list(checks)) for group, checks in groupby(rows, itemgetter("group"))]
     num_missing = sum(not row["ok"] for row in rows)
     verdict = f"missing: {num_missing}, as listed above; everything else works" if num_missing else "nothing is missing"
     return [*tables, Group(Text(verdict))]

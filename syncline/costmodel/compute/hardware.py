@@ -89,11 +89,12 @@ def _presets() -> Iterator[Hardware]:
         memory_bytes_per_s, host_bytes_per_s = (
             float(row[name]) if row[name] else None for name in ("memory_bytes_per_s", "host_bytes_per_s")
         )
+        kernels = KERNELS[row["kernels"]] if row["kernels"] else None
         node_gpu = row["nvlink_all_reduce"]
         collectives = (nvlink_all_reduce(node_gpu),) if node_gpu else ()
         yield Hardware(
             row["name"], float(row["peak_flops"]), float(row["mfu"]), row["precision"], row["source"], memory_bytes,
-            memory_bytes_per_s, collectives, kernels=KERNELS.get(row["kernels"]), host_bytes_per_s=host_bytes_per_s,
+            memory_bytes_per_s, collectives, kernels=kernels, host_bytes_per_s=host_bytes_per_s,
         )  # fmt: skip
 
 

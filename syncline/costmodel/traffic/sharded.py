@@ -85,7 +85,7 @@ def sharded_exchanges(
     computed_share = ready = 0.0
     for unit in reversed(units):
         needed = FORWARD_SHARE * computed_share
-        gather = _whole("all_gather", "parameters, forward", unit.share * parameter_bytes / workers)
+        gather = _exchange("all_gather", "parameters, forward", unit.share * parameter_bytes / workers)
         forward.append((gather, ready, needed))
         ready = needed  # the next unit is gathered while this one computes
         computed_share += unit.share
@@ -93,10 +93,10 @@ def sharded_exchanges(
     # The gather of the backward pass's first unit starts, and is awaited, when the forward pass ends.
     ready = needed = FORWARD_SHARE
     for unit in units:
-        gather = _whole("all_gather", "parameters, backward", unit.share * parameter_bytes / workers)
+        gather = _exchange("all_gather", "parameters, backward", unit.share * parameter_bytes / workers)
         backward.append((gather, ready, needed))
         ready, needed = needed, unit.ready  # the next unit is needed when this one has computed
-    scatters = [(_whole("reduce_scatter", "gradient", unit.share * gradient_bytes), unit.ready) for unit in units]
+    scatters = [(_exchange("reduce_scatter", "gradient", unit.share * gradient_bytes), unit.ready) for unit in units]
 
     exchanges: list[Exchange] = []
 
@@ -124,7 +124,7 @@ def sharded_exchanges(
     return exchanges
 
 
-def _whole(collective: str, label: str, nbytes: Any) -> Exchange:
+def _exchange(collective: str, label: str, nbytes: Any) -> Exchange:
     """Return the exchange of a unit after the computing of a step."""
     return Exchange(nbytes, label=label, collective=collective, shares_call=False)
 
@@ -134,7 +134,7 @@ def update_gathers(parameter_bytes: float, workers: IntOrArray, units: Sequence[
 
     The arguments are those of `sharded_exchanges`.
     """
-    return [_whole("all_gather", "parameters", unit.share * parameter_bytes / workers) for unit in reversed(units)]
+    return [_exchange("all_gather", "parameters", unit.share * parameter_bytes / workers) for unit in reversed(units)]
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
@@ -153,7 +153,7 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     for tensor_elements in sorted(elements, reverse=True):
         worker_elements, worker = loads[0]
         heapq.heapreplace(loads, (worker_elements + tensor_elements, worker))
-    sent = _whole("broadcast", "parameters", 0.0)
+    sent = _exchange("broadcast", "parameters", 0.0)
     counts = [worker_elements for worker_elements, _ in sorted(loads, key=itemgetter(1)) if worker_elements]
     return [replace(sent, payload_bytes=bytes_per_number * count) for count in counts]
 

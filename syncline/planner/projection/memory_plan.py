@@ -179,9 +179,9 @@ def _next_divisor(minimum: int, count: float) -> int:
     """Return the least divisor of ``count`` that is at least ``minimum``; ``minimum`` if the count is not whole."""
     if count != int(count):
         return minimum
-    whole = int(count)
-    root = math.isqrt(whole)
-    # A divisor above the root is ``whole`` over one below it; the largest of those gives the least divisor.
-    quotients = (quotient for quotient in range(min(root, whole // minimum), 0, -1) if whole % quotient == 0)
-    divisor = next((number for number in range(minimum, root + 1) if whole % number == 0), None)
-    return divisor or whole // next(quotients, 1)
+    dividend = int(count)
+    root = math.isqrt(dividend)
+    # A divisor above the root is ``dividend`` over one below it; the largest of those gives the least divisor.
+    quotients = (quotient for quotient in range(min(root, dividend // minimum), 0, -1) if dividend % quotient == 0)
+    divisor = next((number for number in range(minimum, root + 1) if dividend % number == 0), None)
+    return divisor or dividend // next(quotients, 1)
